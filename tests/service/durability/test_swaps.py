@@ -255,7 +255,7 @@ async def test_a_batch_under_a_journal_is_as_large_as_declared_and_waits_for_mor
         await node.settle()
         running = node.probe.graphs.accumulator("counts").kind
         assert isinstance(running, Batch)
-        assert (node.reactor("r").state().queued, len(running.buffer)) == (1, 5)
+        assert (node.reactor("r").state().queued, len(running.emitter.held.events)) == (1, 5)
 
 
 async def test_what_ends_late_is_not_written_over_its_successor() -> None:

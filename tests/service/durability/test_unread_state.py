@@ -179,7 +179,7 @@ async def test_upgrade_makes_the_state_from_the_stored_fields(store: str, durabi
         assert {"spent": 11.0, "orders": 2, "lines": [{"price": 6.0, "weight": 1.0}]} in seen
         upgraded = {"revenue": 11.0, "orders": 2, "lines": ({"price": 6.0},)}
         assert node.reactor("r").state().cache == {"total": upgraded}
-        assert node.probe.graphs.accumulator("total").emitter.state == Total(11.0, 2, (Line(6.0),))
+        assert node.probe.graphs.accumulator("total").emitter.held.state == Total(11.0, 2, (Line(6.0),))
 
 
 @pytest.mark.parametrize("restarts", [True, False])
@@ -216,7 +216,7 @@ async def test_a_failing_upgrade_leaves_the_state_empty_and_is_reported(
         await node.push("total", 5.0)
         await node.settle()
         node = await come_back(node, new_version(upgrade=upgrade), restarts=restarts)
-        assert node.probe.graphs.accumulator("total").emitter.state == Total()
+        assert node.probe.graphs.accumulator("total").emitter.held.state == Total()
         reasons = [one.reason for one in node.reactor("r").events()]
         assert len(reasons) == 2
         assert all(reason in one for one in reasons)

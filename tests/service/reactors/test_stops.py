@@ -73,7 +73,7 @@ async def test_a_batch_that_has_no_room_at_unload_is_counted() -> None:
         await node.push("b", 1)
         assert node.reactor("r").state().queued == 1
         intake = node.probe.graphs.accumulator("b").intake
-        intake.process_now(2)  # as if it had been validated before the queue was full
+        intake.process_now(2, intake.held)  # as if it had been validated before the queue was full
         await unload(node)
         assert node.metrics()["boundaries_dropped_total"] == 2
 

@@ -46,15 +46,12 @@ class DeadLetterQueue:
         self._dropped = dropped
         self._store = store
         self._entries: OrderedDict[str, tuple[DeadLetter, Any]] = OrderedDict()
-        self.read_key: Callable[[], Any] = lambda: None
-        """Returns the key that a keyed reactor or accumulator works on now."""
         self.total = 0
         """Those that were put since the process loaded it, with those that are gone."""
 
     def put(self, kind: DeadLetterKind, error: str, detail: Any = None, **content: Any) -> DeadLetter:
         """Add a dead letter; `detail` is what a replay needs beyond the public fields."""
         at = self._clock.now()
-        content.setdefault("key", self.read_key())
         dead_letter = DeadLetter(id=new_sortable_id(at), kind=kind, source=self._source, at=at, error=error, **content)
         self._entries[dead_letter.id] = (dead_letter, detail)
         self._store.put(dead_letter, detail)

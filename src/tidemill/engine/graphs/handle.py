@@ -51,8 +51,7 @@ class ReactorHandle:
         Of a keyed reactor it has the cache, flags and queue of one key, if a key is given, which must be in memory.
         """
         reactor = self._reactor
-        reactor.show_key(key)
-        names, inputs = reactor.definition.accumulator_names, reactor.firing_loop.inputs
+        names, inputs = reactor.definition.accumulator_names, reactor.inputs_of(key)
         unhealthy = reactor.unhealthy_accumulators
         latency = reactor.firing_loop.log.latency()
         warming = reactor.health in (ReactorHealth.STARTING, ReactorHealth.WARMING)

@@ -6,7 +6,9 @@ from typing import Any, Protocol
 from tidemill.annotations.codec import Codec
 from tidemill.engine.graphs.durability.backend import DurabilityPolicy
 from tidemill.engine.graphs.durability.write_health import WriteHealth
+from tidemill.engine.graphs.key_state import KeyState
 from tidemill.graphs.definition import Reactor
+from tidemill.graphs.keys import Key
 
 
 class BufferingSource(Protocol):
@@ -49,16 +51,16 @@ class FiringHost(Protocol):
     def check_ready(self) -> None:
         """Raise RequestError if the reactor is not up and cannot fire."""
 
-    def window_feed(self, window: str) -> Callable[[Any], None]:
-        """Return the function that appends a node's result to a window."""
+    def window_feed(self, window: str, key: Key | None = None) -> Callable[[Any], None]:
+        """Return the function that appends a node's result to a window; with keys, to that of one key."""
 
     def push_feed(self, graph: str, accumulator: str, value: Any) -> None:
         """Push the result of a graph's node into an accumulator of the graph's tenant."""
 
-    def replace_windows(self, values: Sequence[Any]) -> None:
+    def replace_windows(self, values: Sequence[Any], key_state: KeyState | None) -> None:
         """Replace the content of the windows by the inputs of a manual firing."""
 
-    def after_firing(self, *, ok: bool) -> None:
+    def after_firing(self, key_state: KeyState | None = None, *, ok: bool) -> None:
         """Write a checkpoint if the durability policy says so, then flush batches if the firing succeeded."""
 
     def update_health(self) -> None:

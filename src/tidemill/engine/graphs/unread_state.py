@@ -3,7 +3,7 @@
 The values of one component are collected, and reported together: which fields, and how many keys have them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -33,10 +33,11 @@ class _Finding(msgspec.Struct):
 
 
 class UnreadState:
-    """Collects what is not read of one component's values. With `read_key`, values with the same key count as one."""
+    """Collects what is not read of one component's values. Values of the same key count as one."""
 
-    def __init__(self, read_key: Callable[[], Key | None] = lambda: None) -> None:
-        self._read_key = read_key
+    def __init__(self) -> None:
+        self.key: Key | None = None
+        """The key of the values that are read now; None without keys."""
         self._with_unread_fields: dict[str, _Finding] = {}
         self._unfit: dict[str, _Finding] = {}
         self.has_news = False
@@ -54,7 +55,7 @@ class UnreadState:
 
     def _add(self, findings: dict[str, _Finding], what: str) -> dict[str, None]:
         self.has_news = True
-        key = self._read_key()
+        key = self.key
         finding = findings.get(what)
         if finding is None:
             finding = findings[what] = _Finding({}, key, key)

@@ -55,17 +55,17 @@ class Host(FiringHost):
     def check_ready(self) -> None:
         """Accept every command."""
 
-    def window_feed(self, window: str) -> Callable[[Any], None]:
+    def window_feed(self, window: str, key: Any = None) -> Callable[[Any], None]:
         """Have no windows."""
         raise LookupError(window)
 
-    def replace_windows(self, values: Sequence[Any]) -> None:
+    def replace_windows(self, values: Sequence[Any], key_state: Any) -> None:
         """Have no windows."""
 
     def update_health(self) -> None:
         """Have no accumulators."""
 
-    def after_firing(self, *, ok: bool) -> None:
+    def after_firing(self, key_state: Any = None, *, ok: bool) -> None:
         """Record the outcome of a firing."""
         self.outcomes.append(ok)
 

@@ -8,11 +8,13 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
+from tidemill.engine.graphs.accumulators.held import Held
 from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.kind import Kind
 from tidemill.engine.graphs.accumulators.push_paths import PushPaths
 from tidemill.engine.graphs.accumulators.pushes import Pushes
 from tidemill.engine.graphs.dead_letters import BatchedEvents
+from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.supervisor import RestartState
@@ -21,6 +23,7 @@ from tidemill.engine.graphs.value_migration import ValueMigrator
 from tidemill.engine.tasks import cancel_and_wait
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import ACCUMULATOR_TRANSITIONS, AccumulatorHealth
+from tidemill.graphs.keys import Key
 from tidemill.graphs.outcomes import DeadLetter
 from tidemill.graphs.pushes import PushHandle
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
@@ -61,7 +64,7 @@ class RunningAccumulator:
         self.loop_task: asyncio.Task[Any] | None = None
         self.kind = make_kind(self)
         self.intake.set_kind(self.kind)
-        self.unread = self.create_unread()
+        self.unread = UnreadState()
 
     def create_intake(self, definition: Accumulator) -> EventIngest:
         """Create the part that takes its events."""
@@ -92,8 +95,8 @@ class RunningAccumulator:
 
     @property
     def is_waiting_for_space(self) -> bool:
-        """Whether pushers wait for space in the queue of a reactor."""
-        return any(gate.is_blocked for gate in self.emitter.queue_gates)
+        """Whether pushers have to wait for space in the queue of a reactor; with keys, each key has a queue."""
+        return any(gate.is_blocked() for gate in self.emitter.queue_gates)
 
     # -- targets
 
@@ -127,9 +130,10 @@ class RunningAccumulator:
 
     def redefine(self, newer: Self) -> None:
         """Become a newer version, which was created but never started. Counters and targets stay; state if it fits."""
-        self.unread = self.create_unread()
+        self.unread = UnreadState()
         self.kind.before_redefine(newer.kind)
-        self._migrate_state(newer)
+        for held in self.emitter.held_now():
+            self._migrate_state(held, newer)
         self.intake.read_definition(newer.definition)
         self.kind.apply_definition(newer.definition)
         self.dead_letters.migrate(partial(_migrate_dead_letter, ValueMigrator(newer.definition.event_type)))
@@ -137,27 +141,25 @@ class RunningAccumulator:
         self._end_loop()  # before the next starts, so that it continues where this one stopped
         if self.intake.down_reason is None:
             self.start_loop()
+        for held in self.emitter.held_now():
+            self.kind.migrate_events(held)
         self.kind.after_redefine()
 
-    def _migrate_state(self, newer: Self) -> None:
-        """Convert the running state to the newer declaration; if it does not fit, it starts again."""
-        fresh, emitter = newer.emitter.state, self.emitter
-        unread = self.unread if _has_changed(emitter.state, self.definition.state) else None
-        is_committed = emitter.state is emitter.committed_state
-        before = emitter.state, None if is_committed else emitter.committed_state
-        emitter.state, committed = (
+    def _migrate_state(self, held: Held, newer: Self) -> None:
+        """Convert a running state to the newer declaration; if it does not fit, it starts again."""
+        fresh, self.unread.key = newer.emitter.new_state(), held.key
+        unread = self.unread if _has_changed(held.state, self.definition.state) else None
+        is_committed = held.state is held.committed_state
+        before = held.state, None if is_committed else held.committed_state
+        held.state, committed = (
             fresh if fresh is None or state is None or (fitting := migrate(state)) is None else fitting
             for state, migrate in zip(before, state_migrators(newer.definition, unread), strict=True)
         )
-        emitter.committed_state = emitter.state if is_committed else committed
+        held.committed_state = held.state if is_committed else committed
 
-    def create_unread(self) -> UnreadState:
-        """Create the record of what the next version does not read."""
-        return UnreadState()
-
-    def migrate_events(self, events: Iterable[Any]) -> list[Any]:
-        """Return the buffered events that fit the new declaration; the others are counted as dropped."""
-        before = list(events)
+    def fitting_events(self, held: Held, events: Iterable[Any]) -> list[Any]:
+        """Return the events that it holds and that fit the new declaration; the others are counted as dropped."""
+        before, self.unread.key = list(events), held.key
         migrator = ValueMigrator(self.definition.event_type, self.unread, "an event that it held")
         fitting = migrator.migrate_fitting(before)
         if len(fitting) < len(before):
@@ -174,9 +176,17 @@ class RunningAccumulator:
         """Whether this belongs to one partition of a keyed reactor."""
         return self.definition.partition is not None
 
-    def selector_of(self, event: Any, encoding: str) -> Callable[[], None]:  # noqa: ARG002 - without keys
-        """Return the function that selects the key of an event, for one who asks about its queue."""
-        return _select_nothing
+    def held_for(self, event: Any, encoding: str) -> Held:  # noqa: ARG002 - without keys
+        """Return what is held for the key of an event, for one who asks about its queue."""
+        return self.emitter.held
+
+    def held_at(self, key: Key | None) -> Held:  # noqa: ARG002 - without keys
+        """Return what is held for a key, which is active; None without keys."""
+        return self.emitter.held
+
+    def held_of_step(self, step: JournalStep) -> Held:  # noqa: ARG002 - without keys
+        """Return what is held for the key of a step that a restart applies again."""
+        return self.emitter.held
 
     # -- lifecycle
 
@@ -281,10 +291,6 @@ class RunningAccumulator:
         if since is not None and self.intake.stuck_since is None and self.clock.monotonic() - since >= timeout:
             self.intake.stuck_since = since
             logger.warning(events.ACCUMULATOR_STUCK, extra={"accumulator": self.name})
-
-
-def _select_nothing() -> None:
-    """Do nothing: there are no keys."""
 
 
 def _migrate_dead_letter(migrator: ValueMigrator, dead_letter: DeadLetter, detail: Any) -> tuple[DeadLetter, Any]:

@@ -14,13 +14,14 @@ import msgspec
 
 from tidemill.annotations.codec import Codec, UnstorableError, build_codec, encode_msgpack
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
+from tidemill.engine.graphs.accumulators.held import Held
 from tidemill.engine.graphs.durability.journal import JournalStep, JournalWriter, StepKind
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.firing.queue_gate import QueueGate
 from tidemill.engine.graphs.push_paths.one_graph import SequenceCounter
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
-from tidemill.graphs.keys import decode_key, encode_key
+from tidemill.graphs.keys import Key, decode_key, encode_key
 from tidemill.graphs.outcomes import Outcome, Receipt, Rejection, RejectionCode
 from tidemill.graphs.snapshot import JournalRecord, KeyedJournalRecord, compute_digest, journal_checksum_seed
 from tidemill.storage.graph_ports import JournalKey, PartKey
@@ -79,24 +80,28 @@ class AccumulatorCodecs(msgspec.Struct, frozen=True):
 class EmittingKind(Protocol):
     """The kind of an accumulator, as its emitter sees it: kinds differ in what a step changes."""
 
+    holds_events: bool
     buffers_events: bool
 
-    def apply_step(self, step: JournalStep) -> Any:
+    def new_events(self) -> Any:
+        """Return an empty collection of the events that it keeps."""
+
+    def apply_step(self, step: JournalStep, held: Held) -> Any:
         """Update the accumulator by a step, after its commit or in a restore; return the boundary it emits, if any."""
 
-    def after_commit(self) -> None:
+    def after_commit(self, held: Held) -> None:
         """React to a step that was committed and applied."""
 
-    def before_refusal(self, step: JournalStep) -> None:
+    def before_refusal(self, step: JournalStep, held: Held) -> None:
         """Take back what was prepared for a step that was not committed."""
 
 
-DeadLetterEvent = Callable[[Any, BaseException], Receipt]
+DeadLetterEvent = Callable[[Any, BaseException, Held], Receipt]
 """Dead-letters an event that cannot be processed."""
 
 
 class Emitter:
-    """Delivers one accumulator's boundaries to its reactors, after a commit if it is journaled; keeps its state."""
+    """Delivers one accumulator's boundaries to its reactors, after a commit if it is journaled; has what it holds."""
 
     kind: EmittingKind
 
@@ -114,8 +119,8 @@ class Emitter:
         self.queue_gates: list[QueueGate] = []  # of the targets that queue boundaries
         self.may_reject = False  # whether one of them rejects boundaries when its queue is full
         self.is_journaled = False  # whether every step is committed to the journal before it happens
-        self.state: Any = definition.state() if definition.state is not None else None
-        self.committed_state = self.state  # without the steps that are being committed
+        self.held = Held(self.new_state())
+        """What it holds; with keys, what it holds for none: each has its own."""
         self.offset: Any = None  # how far the source has been read, for accumulators that have one
         key = JournalKey(tenant, definition.name)
         part = PartKey(tenant, "accumulator", definition.name)
@@ -134,6 +139,23 @@ class Emitter:
         self.boundary_validator = TypeValidator(definition.boundary_type)
         self._codecs: AccumulatorCodecs | None = None
 
+    def set_kind(self, kind: EmittingKind) -> None:
+        """Hold the events that this kind keeps."""
+        self.kind = kind
+        self.held.events = kind.new_events()
+
+    def new_state(self) -> Any:
+        """Return the running state of the start; None without one."""
+        return None if self._definition.state is None else self._definition.state()
+
+    def held_now(self) -> list[Held]:
+        """Return everything that it holds: with keys, for each key in memory."""
+        return [self.held]
+
+    def committed_held(self, key: Key) -> Held:  # noqa: ARG002 - without keys
+        """Return what it holds for the key of a step whose commit has ended."""
+        return self.held
+
     def update_targets(self) -> None:
         """Recompute everything that depends on which reactors the accumulator feeds."""
         was_journaled = self.is_journaled
@@ -143,31 +165,32 @@ class Emitter:
         self.queue_gates = [target.queue_gate for target, _ in self.targets if target.inputs.is_sequential]
         self.may_reject = any(gate.rejects for gate in self.queue_gates)
         if self.is_journaled and not was_journaled:
-            self.committed_state = self.state
+            for held in self.held_now():
+                held.committed_state = held.state
 
-    def deliver(self, boundary: Any, position: int = 0) -> None:
+    def deliver(self, boundary: Any, held: Held, position: int = 0) -> None:
         """Deliver a boundary to every reactor; none fires before all have it, so that all see the same order."""
         targets = self.targets
         if len(targets) == 1:
             reactor, index = targets[0]
             if reactor.fast_path_state.credit:
-                return reactor.fast.put_and_fire(index, boundary, position)
-            reactor.put(index, boundary, position)
+                return reactor.fast.put_and_fire(index, boundary, position, held.key_state)
+            reactor.put(index, boundary, position, held.key_state)
             return reactor.fire_due()
         for reactor, index in targets:
             reactor.put(index, boundary, position)
         for reactor, _ in targets:
             reactor.fire_due()
 
-    def mark_changed(self) -> None:
-        """Include a change of this accumulator in the next checkpoint, although no reactor has received a boundary."""
+    def mark_changed(self, held: Held) -> None:
+        """Include a change of what is held in the next checkpoint, although no reactor has received a boundary."""
         for reactor, _ in self.targets:
-            reactor.mark_changed()
+            reactor.mark_changed(held.key_state)
 
     def move_offset(self, offset: Any) -> None:
         """Store how far the source has been read."""
         self.offset = offset
-        self.mark_changed()
+        self.mark_changed(self.held)
 
     @property
     def sequence(self) -> int:
@@ -177,44 +200,44 @@ class Emitter:
     # -- emitting
 
     def emit_or_journal(
-        self, boundary: Any, event: Any, offset: Any = None, release_count: int = 0
+        self, boundary: Any, event: Any, held: Held, offset: Any = None, release_count: int = 0
     ) -> "PendingReceipt":
         """Emit the boundary of an event, after its commit if the accumulator is journaled."""
         if not self.is_journaled:
-            return self.emit(boundary, event, offset)
+            return self.emit(boundary, event, held, offset)
         self.arrived_at = self._clock.monotonic()
         if boundary is None:
-            return self.suppress(None)  # the offset must not pass steps that are being committed
+            return self.suppress(held)  # the offset must not pass steps that are being committed
         try:
             boundary = self.validate_boundary(boundary)
         except TypeMismatchError as error:
-            return self._dead_letter(event, error)
-        return self.append_to_journal(JournalStep("boundary", boundary, release_count, offset), event)
+            return self._dead_letter(event, error, held)
+        return self.append_to_journal(JournalStep("boundary", boundary, release_count, offset), event, held)
 
-    def emit(self, boundary: Any, event: Any, offset: Any = None) -> Receipt:
+    def emit(self, boundary: Any, event: Any, held: Held, offset: Any = None) -> Receipt:
         """Deliver a boundary now, unless it is None or not of the declared type."""
         self.arrived_at = self._clock.monotonic()
         if boundary is None:
-            return self.suppress(offset)
+            return self.suppress(held, offset)
         try:
             boundary = self.validate_boundary(boundary)
         except TypeMismatchError as error:
-            return self._dead_letter(event, error)
+            return self._dead_letter(event, error, held)
         if offset is not None:
             self.offset = offset
         if self._definition.state is not None:
-            self.state = boundary
+            held.state = boundary
         # its number before it is delivered: its firing may push here again
         self.counter.sequence = sequence = self.counter.sequence + 1
-        self.deliver(boundary)
+        self.deliver(boundary, held)
         return Receipt(True, sequence, "emitted")
 
-    def suppress(self, offset: Any) -> Receipt:
+    def suppress(self, held: Held, offset: Any = None) -> Receipt:
         """Count an event that has emitted nothing."""
         self.suppressed += 1
         if offset is not None:
             self.offset = offset
-            self.mark_changed()
+            self.mark_changed(held)
         return self.receipt("suppressed")
 
     def assign_sequence(self) -> Receipt:
@@ -232,17 +255,17 @@ class Emitter:
 
     # -- journaled steps
 
-    def append_to_journal(self, step: JournalStep, event: Any) -> "PendingReceipt":
+    def append_to_journal(self, step: JournalStep, event: Any, held: Held) -> "PendingReceipt":
         """Begin to commit a step. Later steps of the accumulator build on it, and are refused with it."""
         try:
             payload = self.codecs.encode_step(step)
         except UnstorableError as error:
-            return self._dead_letter(event, error)
+            return self._dead_letter(event, error, held)
         if step.kind == "boundary" and self._definition.state is not None:
-            self.state = step.value
+            held.state = step.value
         if self.queue_gates and self.emits_boundary(step):
             for gate in self.queue_gates:
-                gate.reserved += 1
+                gate.reserve(held.key_state)
         journal = self._durability.journal
         assert journal is not None, "an accumulator is journaled only with a store"
         return journal.append(self.journal_writer, step, payload)
@@ -255,39 +278,41 @@ class Emitter:
 
     def on_committed(self, step: JournalStep, position: int) -> Receipt:
         """Apply a committed step, and return its receipt."""
+        held = self.held if step.key is None else self.committed_held(step.key)
         if self.queue_gates:
-            self._release_queue(step)
+            self._release_queue(step, held)
         self.position = position
-        boundary = self.kind.apply_step(step)
+        boundary = self.kind.apply_step(step, held)
         if boundary is None:
-            self.mark_changed()
+            self.mark_changed(held)
             receipt = self.receipt(self.silent_outcome(step))
         else:
             receipt = Receipt(True, self.sequence, "emitted")
-            self.deliver(boundary, position)
+            self.deliver(boundary, held, position)
         if self.kind.buffers_events:
-            self.kind.after_commit()
+            self.kind.after_commit(held)
         return receipt
 
     def silent_outcome(self, step: JournalStep) -> Outcome:
         """Return the outcome of a committed step that emits no boundary."""
         return "buffered" if self.kind.buffers_events and step.kind == "held" else "suppressed"
 
-    def apply_boundary(self, step: JournalStep) -> Any:
+    def apply_boundary(self, step: JournalStep, held: Held) -> Any:
         """Update the state by a step that emits a boundary, which is returned."""
         if step.offset is not None:
             self.offset = step.offset
         if self._definition.state is not None:
-            self.committed_state = step.value
+            held.committed_state = step.value
         self.counter.sequence += 1
         return step.value
 
     def on_refused(self, step: JournalStep, reason: str) -> Receipt:
         """Roll back a step that was not committed, and all that were prepared on top of it."""
-        self.kind.before_refusal(step)
+        held = self.held if step.key is None else self.committed_held(step.key)
+        self.kind.before_refusal(step, held)
         if self.queue_gates:
-            self._release_queue(step)
-        self.state = self.committed_state
+            self._release_queue(step, held)
+        held.state = held.committed_state
         receipt = self.not_stored(reason, is_lost=not self._will_be_retried(step))
         for target, _ in self.targets:  # the next checkpoint finds out when the store works again
             if target.reactor.durability.is_journaled:
@@ -300,10 +325,10 @@ class Emitter:
             self.count_drop("not_stored")
         return self.reject("not_stored", f"not stored: {reason}")
 
-    def _release_queue(self, step: JournalStep) -> None:
+    def _release_queue(self, step: JournalStep, held: Held) -> None:
         if self.emits_boundary(step):
             for gate in self.queue_gates:
-                gate.release()
+                gate.release(held.key_state)
 
     def emits_boundary(self, step: JournalStep) -> bool:
         """Return whether a step emits a boundary: that of a window does if the window has a content to emit."""
@@ -313,10 +338,9 @@ class Emitter:
         """Return whether a refused step is retried without the caller: its source, or the buffer, still has it."""
         return step.offset is not None or (self.kind.buffers_events and step.kind != "held")
 
-    @property
-    def stored_state(self) -> Any:
-        """The running state as a checkpoint has it: without steps that are being committed."""
-        return self.committed_state if self.is_journaled else self.state
+    def stored_state(self, held: Held) -> Any:
+        """Return the running state as a checkpoint has it: without steps that are being committed."""
+        return held.committed_state if self.is_journaled else held.state
 
     def position_for(self, reactor: FiringLoop) -> int:
         """Return the position up to which a reactor has received the steps."""

@@ -1,9 +1,11 @@
 """The common part of the kinds of accumulators. Each kind is a class, and an accumulator has one of them."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from tidemill.engine.graphs.accumulators.emit import Emitter, PendingReceipt
+from tidemill.engine.graphs.accumulators.held import Held
 from tidemill.engine.graphs.dead_letters import DeadLetterQueue, ReplayedEvent
 from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
@@ -22,19 +24,19 @@ class Intake(Protocol):
     def emitter(self) -> Emitter:
         """What delivers its boundaries."""
 
-    def process_directly(self, value: Any) -> Receipt:
+    def process_directly(self, value: Any, held: Held) -> Receipt:
         """Call the function on a validated event now, and emit its boundary."""
 
-    def begin_directly(self, value: Any, offset: Any = None) -> PendingReceipt:
+    def begin_directly(self, value: Any, held: Held, offset: Any = None) -> PendingReceipt:
         """Call the function on a validated event, and begin to commit its outcome."""
 
-    async def process_in_order(self, value: Any, offset: Any = None) -> Receipt:
+    async def process_in_order(self, value: Any, held: Held, offset: Any = None) -> Receipt:
         """Process a validated event after all that came before it."""
 
-    def is_queue_blocked(self) -> bool:
+    def is_queue_blocked(self, held: Held) -> bool:
         """Return whether pushers wait already, or a queue has no space."""
 
-    async def reprocess(self, value: Any, replayed: ReplayedEvent) -> Receipt:
+    async def reprocess(self, value: Any, replayed: ReplayedEvent, held: Held) -> Receipt:
         """Call the function on the value of a dead letter, and emit its boundary."""
 
 
@@ -80,39 +82,38 @@ class Kind:
 
     def after_redefine(self) -> None:
         """Become the newer version, whose declaration the accumulator has by now."""
-        self.migrate_buffer()
 
     # -- events
 
-    def process_now(self, value: Any) -> Receipt:
+    def process_now(self, value: Any, held: Held) -> Receipt:
         """Process a validated event now; for synchronous functions."""
-        return self.intake.process_directly(value)
+        return self.intake.process_directly(value, held)
 
-    def begin_step(self, value: Any, offset: Any = None) -> PendingReceipt:
+    def begin_step(self, value: Any, held: Held, offset: Any = None) -> PendingReceipt:
         """Process a validated event, and begin to commit its outcome; for synchronous functions."""
-        return self.intake.begin_directly(value, offset)
+        return self.intake.begin_directly(value, held, offset)
 
-    async def process_in_order(self, value: Any, offset: Any = None) -> Receipt:
+    async def process_in_order(self, value: Any, held: Held, offset: Any = None) -> Receipt:
         """Process a validated event after all that came before it; for asynchronous functions."""
-        return await self.intake.process_in_order(value, offset)
+        return await self.intake.process_in_order(value, held, offset)
 
-    def is_blocked(self) -> bool:
+    def is_blocked(self, held: Held) -> bool:
         """Return whether an event that is pushed now has to wait."""
-        return self.intake.is_queue_blocked()
+        return self.intake.is_queue_blocked(held)
 
-    def emit_or_journal(self, boundary: Any, event: Any, offset: Any = None) -> PendingReceipt:
+    def emit_or_journal(self, boundary: Any, event: Any, held: Held, offset: Any = None) -> PendingReceipt:
         """Emit the boundary of an event, after its commit if the accumulator is journaled."""
-        return self.emitter.emit_or_journal(boundary, event, offset)
+        return self.emitter.emit_or_journal(boundary, event, held, offset)
 
-    def requeue(self, event: Any) -> None:
+    def requeue(self, event: Any, held: Held) -> None:
         """Take back an event whose boundary was rejected; only batches do, other pushers get the receipt."""
 
-    def on_dead_letter(self, event: Any) -> None:
+    def on_dead_letter(self, event: Any, held: Held) -> None:
         """React to an event that became a dead letter."""
 
-    async def replay(self, value: Any, dead_letter: DeadLetter) -> Receipt:
+    async def replay(self, value: Any, dead_letter: DeadLetter, held: Held) -> Receipt:
         """Process the validated event of a dead letter again."""
-        return await self.intake.reprocess(value, ReplayedEvent(dead_letter))
+        return await self.intake.reprocess(value, ReplayedEvent(dead_letter), held)
 
     @property
     def event_count(self) -> int:
@@ -122,18 +123,18 @@ class Kind:
 
     # -- steps
 
-    def apply_step(self, step: JournalStep) -> Any:
+    def apply_step(self, step: JournalStep, held: Held) -> Any:
         """Update the accumulator by a step, after its commit or in a restore; return the boundary it emits, if any."""
-        return self.emitter.apply_boundary(step)
+        return self.emitter.apply_boundary(step, held)
 
-    def boundary_of(self, step: JournalStep) -> Any:
+    def boundary_of(self, step: JournalStep, held: Held) -> Any:  # noqa: ARG002 - only a window has more than the step
         """Return the boundary that an already applied step emitted."""
         return step.value if step.kind == "boundary" else None
 
-    def after_commit(self) -> None:
+    def after_commit(self, held: Held) -> None:
         """React to a step that was committed and applied; only batches do."""
 
-    def before_refusal(self, step: JournalStep) -> None:
+    def before_refusal(self, step: JournalStep, held: Held) -> None:
         """Take back what was prepared for a step that was not committed; only batches do."""
 
     # -- what it holds
@@ -143,32 +144,25 @@ class Kind:
         """The number of events that it holds until it processes them together."""
         return 0
 
-    @property
-    def buffered_events(self) -> list[Any]:
-        """The events in a batch or a window, oldest first."""
-        return []
+    def new_events(self) -> Any:
+        """Return an empty collection of the events that it keeps; those of a batch or a window, oldest first."""
+        return ()
 
-    def replace_buffer(self, content: Any) -> None:
-        """Replace the buffered events, for a manual firing or a restore."""
+    def replace_events(self, held: Held, events: Iterable[Any]) -> None:
+        """Replace the events that it keeps, for a manual firing or a restore."""
 
-    def migrate_buffer(self) -> None:
-        """Keep the buffered events that fit the newer declaration."""
-
-    def take_content(self) -> Any:
-        """Return what it holds for the selected key; None for nothing."""
-
-    def set_content(self, content: Any) -> None:
-        """Hold this for the key that is being selected; None: the key is new to it."""
+    def migrate_events(self, held: Held) -> None:
+        """Keep the events that fit the newer declaration."""
 
     # -- life
 
     async def run_loop(self) -> None:
         """Run the background work until cancelled."""
 
-    def feed(self, value: Any, source_reactor: FiringLoop) -> None:
+    def feed(self, value: Any, source_reactor: FiringLoop, held: Held) -> None:
         """Take the result of a node of `source_reactor`; only windows do."""
 
-    def after_firing(self) -> None:
+    def after_firing(self, held: Held) -> None:
         """React to a successful firing of a reactor that the accumulator feeds."""
 
     def on_health_set(self) -> None:

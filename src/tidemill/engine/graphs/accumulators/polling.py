@@ -10,6 +10,7 @@ from typing import Any
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.dead_event_log import locate_error
 from tidemill.engine.graphs.accumulators.emit import resolve_receipt
+from tidemill.engine.graphs.accumulators.held import Held
 from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.kind import Kind
 from tidemill.engine.guarded_call import GuardedCall
@@ -71,11 +72,15 @@ class Polling(Kind):
 
     async def emit_answer(self, boundary: Any) -> None:
         """Emit what the function returned."""
+        await self.emit_polled(boundary, self.emitter.held)
+
+    async def emit_polled(self, boundary: Any, held: Held) -> None:
+        """Emit what the function returned after what came before it."""
         async with self.intake.process_lock:
-            await self.intake.wait_for_queue_space()
-            if self.intake.rejection() is not None:
+            await self.intake.wait_for_queue_space(held)
+            if self.intake.rejection(held) is not None:
                 return
-            pending = self.emit_or_journal(boundary, boundary)
+            pending = self.emit_or_journal(boundary, boundary, held)
         await resolve_receipt(pending)
 
     async def _call_with_timeout(self) -> Any:
@@ -86,9 +91,8 @@ class Polling(Kind):
         )
 
     def _call_function(self) -> Any:
-        return (
-            self._function_call() if self.intake.definition.state is None else self._function_call(self.emitter.state)
-        )
+        has_state = self.intake.definition.state is not None
+        return self._function_call(self.emitter.held.state) if has_state else self._function_call()
 
     async def _call_async(self) -> Any:
         return await self._call_function()

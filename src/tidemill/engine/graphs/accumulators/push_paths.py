@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tidemill.annotations.validation import TypeMismatchError
+from tidemill.engine.graphs.accumulators.held import Held
 from tidemill.engine.graphs.accumulators.ingest import EventIngest, accepts_all
 from tidemill.engine.graphs.push_paths.loop import LoopEnd, PushLoop, build_push_loop, decline_next, has_push_loop
 from tidemill.engine.graphs.push_paths.one_graph import BYTES_CLASSES, FastPath, FastPathSource, FastPathState
@@ -166,12 +167,12 @@ class PushPaths:
         It joins receipts in a row itself: to add each of them to the tally costs a fifth of such an event.
         """
         intake = self._intake
-        accept, process = intake.accept, intake.process_now
+        accept, process, held = intake.accept, intake.process_now, intake.held
         first: Receipt | None = None  # of receipts in a row that differ in their numbers only
         count = following = step = 0
         try:
             for event in events:
-                if isinstance(event, BYTES_CLASSES) or (not intake.never_blocks and intake.is_blocked()):
+                if isinstance(event, BYTES_CLASSES) or (not intake.never_blocks and intake.is_blocked(held)):
                     return LoopEnd.DECLINED  # `push` can wait, and knows how bytes are encoded
                 receipt = accept(event, "json", process)
                 if first and receipt.sequence == following and receipt.outcome == first.outcome and not receipt.reason:
@@ -278,7 +279,7 @@ class PushPaths:
             return None
         if self.takes(value):
             return self._call(value)
-        receipt = self.slow_receipt = self._intake.process_now(value)
+        receipt = self.slow_receipt = self._intake.process_now(value, self._intake.held)
         return receipt.sequence if receipt.outcome == "emitted" else None
 
     def takes(self, value: Any) -> bool:
@@ -290,14 +291,18 @@ class PushPaths:
 
     def dead_letter(self, event: Any, error: BaseException) -> None:
         """Dead-letter an event for which the author's function raised on the fast path."""
-        self.slow_receipt = self._intake.dead_letter(event, error)
+        self.slow_receipt = self._intake.dead_letter(event, error, self._intake.held)
 
     def emit_slow(self, event: Any, boundary: Any) -> int | None:
         """Emit a boundary that the fast path cannot take, if there is queue space."""
+        return self.emit_held(event, boundary, self._intake.held)
+
+    def emit_held(self, event: Any, boundary: Any, held: Held) -> int | None:
+        """Emit a boundary that the fast path cannot take, for what is held."""
         intake = self._intake
         if boundary is not None and not intake.never_blocks:
-            intake.check_queue_space()
-        receipt = self.slow_receipt = intake.queue_rejection() or intake.emitter.emit(boundary, event)
+            intake.check_queue_space(held)
+        receipt = self.slow_receipt = intake.queue_rejection(held) or intake.emitter.emit(boundary, event, held)
         return receipt.sequence if receipt.outcome == "emitted" else None
 
     def _validate_nowait(self, event: Any) -> Any:
@@ -305,10 +310,10 @@ class PushPaths:
         intake = self._intake
         if not intake.never_blocks:
             self.check_synchronous()
-            if (rejection := intake.rejection()) is not None:
+            if (rejection := intake.rejection(intake.held)) is not None:
                 self.slow_receipt = rejection
                 return REJECTED
-            intake.check_queue_space()
+            intake.check_queue_space(intake.held)
         try:
             return intake.validate(event, "json")
         except TypeMismatchError as error:

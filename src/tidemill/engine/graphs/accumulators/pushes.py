@@ -12,10 +12,11 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.emit import PendingReceipt
+from tidemill.engine.graphs.accumulators.held import Held
 from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.producers import KnownProducers
 from tidemill.engine.graphs.accumulators.push_paths import PushPaths
@@ -27,8 +28,15 @@ from tidemill.storage.graph_ports import StoredPush
 
 PUSHES_PER_YIELD = 256  # pushes in a row before the event loop gets a turn
 
-AuthorCall = tuple[Any, Any, Receipt | None]
-"""An event, the boundary that the author's function returned for it, and its receipt if it needs no commit."""
+
+class AuthorCall(NamedTuple):
+    """An event, and what the author's function returned for it."""
+
+    event: Any
+    boundary: Any
+    held: Held
+    receipt: Receipt | None
+    """The receipt of the event if it needs no commit."""
 
 
 class Pushes:
@@ -196,7 +204,7 @@ class Pushes:
     def begin_unblocked(self, events: Iterable[Any], encoding: str) -> Iterator[PendingReceipt]:
         """Begin to commit events, in order, as long as none has to wait."""
         for event in events:
-            if self._intake.is_blocked():
+            if self._intake.is_blocked(self._intake.held):
                 return
             yield self._intake.begin_event(event, encoding)
 
@@ -228,9 +236,9 @@ class Pushes:
         try:
             async with self._intake.process_lock:
                 called = await self.call_author_on_all(events, encoding) if self._awaits_author else None
-                await self._intake.wait_for_queue_space()
+                await self._intake.wait_for_queue_space(self._intake.held)
                 # No await from here: steps that are appended in one turn of the loop are committed together.
-                pending = self._begin_all(events, encoding) if called is None else self.emit_all(called)
+                pending = self._begin_all(events, encoding) if called is None else self._emit_all(called)
                 taken = None if _are_rejected(pending) else self._append_push(position, pending)
         finally:
             self._intake.waiting_pushers -= 1
@@ -243,25 +251,26 @@ class Pushes:
 
     async def call_author_on_all(self, events: Sequence[Any], encoding: str) -> list[AuthorCall]:
         """Await the author's function on each event; each builds on the state that the one before it returned."""
-        calls: list[AuthorCall] = []
-        for event in events:
-            if (rejection := self._intake.rejection()) is not None:
-                calls.append((event, None, rejection))
-                continue
-            try:
-                value = self._intake.validate(event, encoding)
-                boundary, receipt = await self._intake.call_author(partial(self._intake.process, value), value)
-                if boundary is not None and self._intake.definition.state is not None:
-                    self._intake.emitter.state = self._intake.emitter.validate_boundary(boundary)
-            except TypeMismatchError as error:
-                calls.append((event, None, self._intake.dead_letter(event, error, encoding)))
-            else:
-                calls.append((value, boundary, receipt))
-        return calls
+        return [await self.call_author(event, encoding, self._intake.held) for event in events]
 
-    def emit_all(self, calls: Sequence[AuthorCall]) -> list[PendingReceipt]:
+    async def call_author(self, event: Any, encoding: str, held: Held) -> AuthorCall:
+        """Await the author's function on one event."""
+        intake = self._intake
+        if (rejection := intake.rejection(held)) is not None:
+            return AuthorCall(event, None, held, rejection)
+        try:
+            value = intake.validate(event, encoding)
+            boundary, receipt = await intake.call_author(partial(intake.process, value, held), value, held)
+            if boundary is not None and intake.definition.state is not None:
+                held.state = intake.emitter.validate_boundary(boundary)
+        except TypeMismatchError as error:
+            return AuthorCall(event, None, held, intake.dead_letter(event, error, held, encoding))
+        return AuthorCall(value, boundary, held, receipt)
+
+    def _emit_all(self, calls: Sequence[AuthorCall]) -> list[PendingReceipt]:
         """Emit what the author's function returned."""
-        return [receipt or self._intake.kind.emit_or_journal(boundary, event) for event, boundary, receipt in calls]
+        emit = self._intake.kind.emit_or_journal
+        return [one.receipt or emit(one.boundary, one.event, one.held) for one in calls]
 
     def _append_push(
         self, position: ProducerPosition, pending: Sequence[PendingReceipt]

@@ -12,6 +12,7 @@ from typing import Any
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.emit import PendingReceipt, resolve_receipt
+from tidemill.engine.graphs.accumulators.held import Held
 from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.kind import Kind
 from tidemill.engine.graphs.sources.reader import SourceListener
@@ -223,13 +224,13 @@ class Stream(Kind):
             self.emitter.move_offset(checkpoint)
         await self.accumulator.pushes.yield_in_turn()
 
-    async def process_in_order(self, value: Any, offset: Any = None) -> Receipt:
+    async def process_in_order(self, value: Any, held: Held, offset: Any = None) -> Receipt:
         """Process an event; its offset moves with what becomes of it, even if its reader is gone meanwhile."""
         if offset is None or self.emitter.is_journaled:
-            return await super().process_in_order(value, offset)
+            return await super().process_in_order(value, held, offset)
         is_taken = False
         try:
-            receipt = await super().process_in_order(value, offset)
+            receipt = await super().process_in_order(value, held, offset)
             is_taken = receipt.outcome != "rejected"
             return receipt
         finally:
@@ -270,7 +271,7 @@ def _begin_steps(stream: "Stream", events: Sequence[tuple[Any, Any]]) -> list[Pe
     """Begin to commit as many events as there is queue space for."""
     steps: list[PendingReceipt] = []
     for event, checkpoint in events:
-        if stream.intake.is_blocked():
+        if stream.intake.is_blocked(stream.intake.held):
             break
         steps.append(stream.intake.begin_event(event, stream.encoding, checkpoint))
     return steps

@@ -106,8 +106,6 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
 
 def take_snapshot(group: CheckpointGroup, moment: int, at: datetime) -> GroupSnapshot:
     """Take the snapshot of a group, or raise UnstorableError; later changes request the next checkpoint."""
-    for reactor in group.reactors:
-        reactor.show_key(None)  # the parts are of all keys: what belongs to single ones is written apart
     parts = [_build_part(one, moment, at, encode_stored(reactor_part(one))) for one in group.reactors]
     parts += [_build_part(one, moment, at, encode_stored(accumulator_part(one))) for one in group.accumulators]
     keys = capture_keys(group.reactors, moment)
@@ -130,9 +128,9 @@ def accumulator_part(accumulator: RunningAccumulator) -> AccumulatorPart:
     return AccumulatorPart(
         sequence=emitter.sequence,
         position=emitter.position,
-        state=None if codecs.state is None else codecs.state.encode(emitter.stored_state),
+        state=None if codecs.state is None else codecs.state.encode(emitter.stored_state(emitter.held)),
         offset=emitter.offset,
-        held=[codecs.buffered.encode(value) for value in accumulator.kind.buffered_events],
+        held=[codecs.buffered.encode(value) for value in emitter.held.events],
         kind=accumulator.definition.kind,
     )
 
@@ -140,7 +138,7 @@ def accumulator_part(accumulator: RunningAccumulator) -> AccumulatorPart:
 def reactor_part(reactor: RunningReactor) -> ReactorPart:
     """Return what a checkpoint keeps of a reactor, without its keys."""
     loop = reactor.firing_loop
-    inputs, series = loop.inputs, loop.log.series
+    inputs, series = reactor.inputs_of(None), loop.log.series  # what belongs to single keys is written apart
     encoder = NamedEncoder(reactor.accumulators)
     loop.log.close_burst()  # counts its firings in the series
     return ReactorPart(

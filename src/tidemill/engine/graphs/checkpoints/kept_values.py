@@ -22,7 +22,7 @@ from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph
 from tidemill.engine.graphs.unread_state import UnreadState
 from tidemill.graphs.definition import Accumulator, Reactor
-from tidemill.graphs.keys import Key, PartitionId, decode_key, encode_key
+from tidemill.graphs.keys import PartitionId, decode_key, encode_key
 from tidemill.graphs.partitions import declared_name
 from tidemill.graphs.snapshot import (
     UNREADABLE_ERRORS,
@@ -82,7 +82,6 @@ class KeptValueTrial:
         self._accumulators = {one.name: one for reactor in reactors for one in reactor.accumulators}
         self._codecs: dict[str, AccumulatorCodecs | None] = {}
         self._unread: dict[str, UnreadState] = {}
-        self._key: Key | None = None
 
     def add(self, value: KeptValue) -> None:
         """Read a value."""
@@ -90,8 +89,8 @@ class KeptValueTrial:
         codecs = None if one is None else self._codecs_of(one)
         if one is None or codecs is None:
             return
-        unread = self._unread.setdefault(one.name, UnreadState(lambda: self._key))
-        self._key = None if value.key is None else decode_key(value.key)
+        unread = self._unread.setdefault(one.name, UnreadState())
+        unread.key = None if value.key is None else decode_key(value.key)
         if value.use == "held":
             if value.kind not in ("", one.kind):
                 unread.add_unfit("an event that it held", f"it was held by a {value.kind}, and a {one.kind} holds none")
@@ -123,15 +122,14 @@ class KeptValueTrial:
 
 def _iter_running_values(reactor: RunningReactor) -> Iterator[KeptValue]:
     """Yield the values of a reactor that runs here, and of the active ones of its keys."""
-    reactor.show_key(None)
     with suppress(UnstorableError):  # such values go with their version, wherever they are
         yield from _values_of_reactor(reactor_part(reactor))
         for one in reactor.accumulators:
             yield from _values_of_accumulator(one.name, accumulator_part(one))
         if isinstance(reactor, KeyedReactor):
             encoder = NamedEncoder(reactor.accumulators)
-            for state in reactor.firing_loop.keys.select_each():
-                yield from _values_of_key(encode_key(state.key), key_part(reactor, encoder))
+            for state in tuple(reactor.firing_loop.keys.active.values()):
+                yield from _values_of_key(encode_key(state.key), key_part(reactor, state, encoder))
 
 
 # -- of the store

@@ -6,7 +6,7 @@ import msgspec
 
 from tidemill.engine.graphs.checkpoints.named_values import NamedEncoder
 from tidemill.engine.graphs.durability.checksums import key_snapshot
-from tidemill.engine.graphs.keys.key_states import KeyState
+from tidemill.engine.graphs.key_state import KeyState
 from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.keys import encode_key
@@ -49,23 +49,22 @@ def capture_keys(reactors: Sequence[RunningReactor], moment: int) -> list[KeyCap
 
 
 def _capture_key(reactor: KeyedReactor, state: KeyState, moment: int, encoder: NamedEncoder) -> KeySnapshot:
-    reactor.firing_loop.keys.select(state)
     slot = state.next_slot
     part = PartKey(reactor.tenant, "reactor", reactor.name)
-    payload = encode_stored(key_part(reactor, encoder))
-    return key_snapshot(part, encode_key(state.key), slot, moment, is_pending=reactor.keys.is_pending, payload=payload)
+    payload, is_pending = encode_stored(key_part(reactor, state, encoder)), reactor.keys.is_pending(state)
+    return key_snapshot(part, encode_key(state.key), slot, moment, is_pending=is_pending, payload=payload)
 
 
-def key_part(reactor: KeyedReactor, encoder: NamedEncoder) -> KeyPart:
-    """Return the content of the selected key."""
-    inputs = reactor.firing_loop.inputs
+def key_part(reactor: KeyedReactor, state: KeyState, encoder: NamedEncoder) -> KeyPart:
+    """Return the content of a key."""
+    inputs = reactor.firing_loop.keys.inputs_of(state)
     states, held = {}, {}
     for one in reactor.accumulators:
-        codecs = one.emitter.codecs
+        codecs, kept = one.emitter.codecs, one.held_at(state.key)
         if codecs.state is not None:
-            states[one.name] = codecs.state.encode(one.emitter.stored_state)
-        if buffered := one.kind.buffered_events:
-            held[one.name] = (str(one.definition.kind), [codecs.buffered.encode(value) for value in buffered])
+            states[one.name] = codecs.state.encode(one.emitter.stored_state(kept))
+        if kept.events:
+            held[one.name] = (str(one.definition.kind), [codecs.buffered.encode(value) for value in kept.events])
     return KeyPart(
         cache=encoder.encode_values(inputs.cache),
         dirty=encoder.flag_names(inputs.dirty),

@@ -11,11 +11,14 @@ from typing import Any
 import msgspec
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.accumulators.held import Held
 from tidemill.engine.graphs.checkpoints.named_values import Decode, NamedDecoder
 from tidemill.engine.graphs.durability.checksums import is_key_intact
+from tidemill.engine.graphs.key_state import KeyState
 from tidemill.engine.graphs.keys.key_index import KeyIndex
 from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
 from tidemill.engine.graphs.unread_state import UnreadState
+from tidemill.graphs.inputs import Inputs
 from tidemill.graphs.keys import Key, decode_key, encode_key
 from tidemill.graphs.snapshot import KeyPart
 from tidemill.storage.graph_ports import KeySnapshot, PartKey
@@ -84,8 +87,8 @@ class KeyRestorer:
         row = self._choose(key, snapshots)
         if row is not None:
             state.slot = row.slot
-            self._keys.select(state)
-            self._apply(row, f"key {key!r}")
+            self._unread.key = key
+            self._apply(row, state, f"key {key!r}")
 
     def _choose(self, key: Key, snapshots: list[KeySnapshot]) -> KeySnapshot | None:
         counting = [row for row in snapshots if self._reactor.key_history.counts(row.moment)]
@@ -99,8 +102,8 @@ class KeyRestorer:
                 self._report(f"an older snapshot of key {key!r} is damaged; the newest one is intact and is used")
         return intact[0] if intact else None
 
-    def _apply(self, row: KeySnapshot, subject: str) -> None:
-        """Fill the selected key."""
+    def _apply(self, row: KeySnapshot, state: KeyState, subject: str) -> None:
+        """Fill the state of a key."""
         try:
             part = msgspec.msgpack.decode(row.payload, type=KeyPart)
         except msgspec.DecodeError as error:  # intact, so another version of Tidemill wrote it
@@ -108,13 +111,13 @@ class KeyRestorer:
             return
 
         is_reset = row.moment <= self._reactor.key_history.reset_moment
-        self._apply_inputs(part, NamedDecoder(self._reactor.accumulators, self._unread.read_fitting), is_reset=is_reset)
+        self._apply_inputs(part, self._keys.inputs_of(state), is_reset=is_reset)
         for one in self._reactor.accumulators:
             if not (is_reset and one.definition.is_window):
-                _apply_content(one, part, self._unread.read_fitting)
+                _apply_content(one, one.held_at(state.key), part, self._unread.read_fitting)
 
-    def _apply_inputs(self, part: KeyPart, decoder: NamedDecoder, *, is_reset: bool) -> None:
-        inputs = self._reactor.firing_loop.inputs
+    def _apply_inputs(self, part: KeyPart, inputs: Inputs, *, is_reset: bool) -> None:
+        decoder = NamedDecoder(self._reactor.accumulators, self._unread.read_fitting)
         if not is_reset:
             inputs.restore(decoder.decode_values(part.cache), decoder.flag_mask(part.dirty), part.applied)
             inputs.consumed.extend(decoder.decode_entries(part.consumed))
@@ -130,17 +133,17 @@ def _by_key(rows: Iterable[KeySnapshot]) -> dict[bytes, list[KeySnapshot]]:
     return found
 
 
-def _apply_content(accumulator: RunningAccumulator, part: KeyPart, decode: Decode) -> None:
+def _apply_content(accumulator: RunningAccumulator, held: Held, part: KeyPart, decode: Decode) -> None:
     codecs, name, shown = accumulator.emitter.codecs, accumulator.name, accumulator.definition.declared_name
     if codecs.state is not None and name in part.states:
         what = f"the running state of '{shown}'"
         state = decode(codecs.state, part.states[name], what, accumulator.definition.state_upgrade)
         if state is not None:
-            accumulator.emitter.state = accumulator.emitter.committed_state = state
-    kind, held = part.held.get(name, ("", []))
-    if held and kind == str(accumulator.definition.kind):
-        values = [decode(codecs.buffered, value, f"an event that '{shown}' held", None) for value in held]
-        accumulator.kind.replace_buffer([value for value in values if value is not None])
+            held.state = held.committed_state = state
+    kind, stored = part.held.get(name, ("", []))
+    if stored and kind == str(accumulator.definition.kind):
+        values = [decode(codecs.buffered, value, f"an event that '{shown}' held", None) for value in stored]
+        accumulator.kind.replace_events(held, [value for value in values if value is not None])
 
 
 class KeyLoader:
@@ -155,7 +158,7 @@ class KeyLoader:
 
     def _start_version(self) -> None:
         self._version = self._reactor.definition
-        self._unread = UnreadState(self._reactor.keys.read_current)
+        self._unread = UnreadState()
         report = partial(self._runtime.supervisor.on_partial_restore, self._reactor)
         self._restorer = KeyRestorer(self._reactor, report, self._unread)
 

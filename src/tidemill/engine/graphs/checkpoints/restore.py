@@ -14,6 +14,7 @@ import msgspec
 from tidemill.annotations.codec import Codec
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.accumulators.held import Held
 from tidemill.engine.graphs.checkpoints.dead_letter_store import (
     DecodedDeadLetter,
     decode_payload,
@@ -191,7 +192,7 @@ class StateRestorer:
         if codec is not None and content.state is not None:
             upgrade = accumulator.definition.state_upgrade
             state = self._decode_value(accumulator, codec, content.state, "its running state", upgrade)
-            emitter.state = emitter.committed_state = emitter.state if state is None else state
+            emitter.held.state = emitter.held.committed_state = emitter.held.state if state is None else state
         if accumulator.definition.is_window and self._reset >= {one.reactor for one, _ in emitter.targets}:
             return
         if content.kind in (None, accumulator.definition.kind):
@@ -207,9 +208,8 @@ class StateRestorer:
             for value in stored
         ]
         if accumulator.kind.buffers_events:
-            accumulator.kind.replace_buffer([_UNREADABLE if value is None else value for value in values])
-        else:
-            accumulator.kind.replace_buffer([value for value in values if value is not None])
+            values = [_UNREADABLE if value is None else value for value in values]
+        accumulator.kind.replace_events(accumulator.emitter.held, [value for value in values if value is not None])
 
     def _decode_value(
         self, component: Component, codec: Codec, data: bytes, what: str, upgrade: StateUpgrade | None = None
@@ -219,8 +219,7 @@ class StateRestorer:
 
     def _unread_of(self, component: Component) -> UnreadState:
         if (unread := self.unread.get(component)) is None:
-            unread = UnreadState(component.keys.read_current) if isinstance(component, KeyedReactor) else UnreadState()
-            self.unread[component] = unread
+            unread = self.unread[component] = UnreadState()
         return unread
 
     # -- reactors
@@ -235,7 +234,7 @@ class StateRestorer:
 
         decoder = NamedDecoder(reactor.accumulators, partial(self._decode_value, reactor))
         loop = reactor.firing_loop
-        inputs = loop.inputs
+        inputs = reactor.inputs_of(None)
         cache, dirty = ({}, []) if reactor in self._reset else (content.cache, content.dirty)
         inputs.restore(decoder.decode_values(cache), decoder.flag_mask(dirty), content.applied)
         inputs.queue.extend(
@@ -255,7 +254,6 @@ class StateRestorer:
 
     def _restore_keys(self, reactor: KeyedReactor, content: ReactorPart | None, moment: int) -> None:
         """Restore the keys that have work to do; the others are read when they are needed."""
-        reactor.show_key(None)
         stored = self._stored_state.keys[part_key(reactor)]
         lost = [] if content is None else content.lost_moments
         if moment < stored.newest_moment and self._went_back(reactor, moment):
@@ -266,7 +264,6 @@ class StateRestorer:
         reactor.key_history = KeyHistory(tuple(lost), reset)
         reactor.key_memory.index = stored.index
         KeyRestorer(reactor, partial(self._report, reactor), self._unread_of(reactor)).restore_at_start(stored)
-        reactor.show_key(None)
 
     def _went_back(self, reactor: RunningReactor, moment: int) -> bool:
         """Return whether a later generation than the chosen one was written, and cannot be used."""
@@ -295,19 +292,18 @@ class StateRestorer:
             step = self._decode_step(one, entry)
             if step is None:
                 continue
-            if isinstance(one, KeyedAccumulator):
-                one.begin_replay(step)
+            held = one.held_of_step(step)
             is_new = is_fresh and entry.position > self._restored_positions.get(one, 0)
-            boundary = one.kind.apply_step(step) if is_new else one.kind.boundary_of(step)
+            boundary = one.kind.apply_step(step, held) if is_new else one.kind.boundary_of(step, held)
             if is_new:
                 one.emitter.position = entry.position
             if boundary is not None:
-                self._deliver(one, boundary, entry.position, reactors[one])
+                self._deliver(one, boundary, entry.position, reactors[one], held)
         for one in self._restorable:
-            for _ in one.intake.keys.select_each() if isinstance(one, KeyedAccumulator) else (None,):
-                one.emitter.state = one.emitter.committed_state
+            for held in one.emitter.held_now():
+                held.state = held.committed_state
                 if one.kind.buffers_events:
-                    one.kind.replace_buffer([value for value in one.kind.buffered_events if value is not _UNREADABLE])
+                    one.kind.replace_events(held, [value for value in held.events if value is not _UNREADABLE])
 
     def _reactors_by_accumulator(self) -> dict[RunningAccumulator, list[tuple[RunningReactor, int]]]:
         targets: dict[RunningAccumulator, list[tuple[RunningReactor, int]]] = {
@@ -351,12 +347,18 @@ class StateRestorer:
         return msgspec.structs.replace(step, count=0) if accumulator in self._kind_changed else step
 
     def _deliver(
-        self, accumulator: RunningAccumulator, boundary: Any, position: int, reactors: list[tuple[RunningReactor, int]]
+        self,
+        accumulator: RunningAccumulator,
+        boundary: Any,
+        position: int,
+        reactors: list[tuple[RunningReactor, int]],
+        held: Held,
     ) -> None:
         for reactor, index in reactors:
             if position > self._delivered_positions[reactor, accumulator]:
-                reactor.firing_loop.inputs.put(index, boundary, position)
-                repeats = reactor.firing_loop.inputs.is_sequential and not accumulator.definition.is_window
+                inputs = reactor.firing_loop.inputs_of(held.key_state)
+                inputs.put(index, boundary, position)
+                repeats = inputs.is_sequential and not accumulator.definition.is_window
                 if not repeats and any(other.definition.is_window for other in reactor.accumulators):
                     self._maybe_diverged.add(reactor)
 

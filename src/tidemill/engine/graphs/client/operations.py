@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.accumulators.held import Held
 from tidemill.engine.graphs.client.listed_values import to_listed_dead_letter, to_listed_firing, to_listed_state
 from tidemill.engine.graphs.client.values import (
     FiringPage,
@@ -191,7 +192,7 @@ class GraphOperations:
         """
         found = self._traced_accumulator(tenant, name)
         if patience is not None:
-            rejection = await _wait_unless_taken(found, patience, found.selector_of(event, encoding), position)
+            rejection = await _wait_unless_taken(found, patience, found.held_for(event, encoding), position)
             if rejection is not None:
                 return rejection
         if position is not None:
@@ -219,19 +220,19 @@ class GraphOperations:
         """Push events in order, and return their receipts; `patience` as for one, for each part that finds space."""
         found = self._traced_accumulator(tenant, name)
         if position is not None and patience is not None:  # it enters the queue as a whole
-            select = found.selector_of(events[0], encoding) if events else None
-            rejection = await _wait_unless_taken(found, patience, select, position)
+            held = found.held_for(events[0], encoding) if events else found.emitter.held
+            rejection = await _wait_unless_taken(found, patience, held, position)
             if rejection is not None:
                 return PushSummary((ReceiptRun.of(rejection, len(events)),) if events else ())
-        if position is not None or patience is None or (size := free_space(found)) is None:
+        if position is not None or patience is None or (size := free_space(found, found.emitter.held)) is None:
             return await found.pushes.push_many(events, encoding, position)
         tally = ReceiptTally()
         while tally.count < len(events):
-            select = found.selector_of(events[tally.count], encoding)
-            if (rejection := await wait_for_space(found, patience, select)) is not None:
+            held = found.held_for(events[tally.count], encoding)
+            if (rejection := await wait_for_space(found, patience, held)) is not None:
                 tally.add(rejection, len(events) - tally.count)
                 break
-            size = free_space(found) or size
+            size = free_space(found, held) or size
             tally.extend((await found.pushes.push_many(events[tally.count : tally.count + size], encoding)).runs)
         return PushSummary(tuple(tally.runs))
 
@@ -246,9 +247,10 @@ class GraphOperations:
     async def batch_space(self, tenant: str, name: str) -> int:
         """Return how many events are worth pushing together: those that share a commit, and need not wait for space."""
         found = self._loaded.accumulator(tenant, name)
-        if not found.emitter.is_journaled or found.intake.is_blocked():
+        held = found.emitter.held
+        if not found.emitter.is_journaled or found.intake.is_blocked(held):
             return 1
-        return min(MAX_SHARED_COMMIT, free_space(found) or MAX_SHARED_COMMIT)
+        return min(MAX_SHARED_COMMIT, free_space(found, held) or MAX_SHARED_COMMIT)
 
     async def last_position(self, tenant: str, name: str, client: str) -> int | None:
         """Return the number of the newest push of a producer that was taken; None if there is none."""
@@ -289,10 +291,10 @@ class GraphOperations:
 
 
 async def _wait_unless_taken(
-    found: RunningAccumulator, patience: float, select: Callable[[], None] | None, position: ProducerPosition | None
+    found: RunningAccumulator, patience: float, held: Held, position: ProducerPosition | None
 ) -> Receipt | None:
     """Wait for queue space, and return the rejection without any; None for a push that was taken before."""
-    rejection = await wait_for_space(found, patience, select)
+    rejection = await wait_for_space(found, patience, held)
     if rejection is None or position is None:
         return rejection
     newest = await found.pushes.last_position(position.client)
@@ -316,48 +318,45 @@ def schema_of(annotation: Any) -> dict[str, Any] | None:
         return None
 
 
-async def wait_for_space(
-    accumulator: RunningAccumulator, patience: float, select: Callable[[], None] | None = None
-) -> Receipt | None:
+async def wait_for_space(accumulator: RunningAccumulator, patience: float, held: Held) -> Receipt | None:
     """Wait until an event need not wait for queue space; return its rejection if that takes longer than `patience`.
 
-    The event itself is not involved, so that a caller who gave up can be sure that it had no effect. `select` selects
+    The event itself is not involved, so that a caller who gave up can be sure that it had no effect. `held` is that of
     its key, if there are keys: each key has a queue.
     """
-    select = select or (lambda: None)
-    select()
-    if not accumulator.intake.is_blocked():
+    if not accumulator.intake.is_blocked(held):
         return None
     async with asyncio.TaskGroup() as group:
-        space = group.create_task(_wait_for_gates(accumulator, select), name=f"accumulator {accumulator.name}: space")
+        space = group.create_task(_wait_for_gates(accumulator, held), name=f"accumulator {accumulator.name}: space")
         timer = group.create_task(accumulator.clock.sleep(patience), name=f"accumulator {accumulator.name}: patience")
         await asyncio.wait((space, timer), return_when=asyncio.FIRST_COMPLETED)
         space.cancel()
         timer.cancel()
-    select()
-    return _reject_full(accumulator) if accumulator.is_waiting_for_space else None
+    return _reject_full(accumulator, held)
 
 
-async def _wait_for_gates(accumulator: RunningAccumulator, select: Callable[[], None]) -> None:
-    select()
-    while blocked := [gate for gate in accumulator.emitter.queue_gates if gate.is_blocked]:
-        await blocked[0].wait()
+async def _wait_for_gates(accumulator: RunningAccumulator, held: Held) -> None:
+    while blocked := [gate for gate in accumulator.emitter.queue_gates if gate.is_blocked(held.key_state)]:
+        await blocked[0].wait(held.key_state)
 
 
-def _reject_full(accumulator: RunningAccumulator) -> Receipt:
+def _reject_full(accumulator: RunningAccumulator, held: Held) -> Receipt | None:
     """Return the rejection of an event that no queue has space for, with what keeps the queue from moving."""
-    for target, _ in accumulator.emitter.targets:
-        if target.queue_gate.is_blocked and target.paused:
+    full = [target for target, _ in accumulator.emitter.targets if target.queue_gate.is_blocked(held.key_state)]
+    for target in full:
+        if target.paused:
             reason = f"the queue of reactor '{target.name}' is full, and the reactor is paused; resume it first"
             return accumulator.emitter.reject("paused", reason)
-    full = next(gate.reactor for gate in accumulator.emitter.queue_gates if gate.is_blocked)
-    return accumulator.emitter.reject("queue_full", f"the queue of reactor '{full}' is full; push again later")
+    if not full:
+        return None
+    name = full[0].queue_gate.reactor
+    return accumulator.emitter.reject("queue_full", f"the queue of reactor '{name}' is full; push again later")
 
 
-def free_space(accumulator: RunningAccumulator) -> int | None:
+def free_space(accumulator: RunningAccumulator, held: Held) -> int | None:
     """Return how many events can be pushed without waiting; None if there is no limit, at least 1."""
     gates = accumulator.emitter.queue_gates
-    return max(1, min(gate.space for gate in gates)) if gates else None
+    return max(1, min(gate.space(held.key_state) for gate in gates)) if gates else None
 
 
 def to_plain(dead_letter: DeadLetter, detail: Any) -> DeadLetter:

@@ -1,11 +1,12 @@
 """Operator commands on firings: fire manually, replay a dead firing, wait for the next firing."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tidemill.engine.graphs.firing.firing_log import FiringRecord
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
+from tidemill.engine.graphs.key_state import KeyState
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.result import Firing
 from tidemill.kernel.errors import OperationError, RequestError
@@ -20,12 +21,10 @@ class FiringCommands:
         self._tasks = runtime.tasks
         self._task_name = f"reactor {firing_loop.name}"
 
-    async def fire_manually(
-        self, values: Sequence[Any] | None = None, select: Callable[[], None] = lambda: None
-    ) -> Firing:
+    async def fire_manually(self, values: Sequence[Any] | None = None, key_state: KeyState | None = None) -> Firing:
         """Fire regardless of the criteria: with the cache as it is, or with `values` in its place.
 
-        `select` selects the key to fire, if there are keys.
+        With keys, `key_state` is that of the key to fire.
         """
         self._loop.reactor.check_ready()
         if self._loop.driver.is_inside_firing:
@@ -36,28 +35,26 @@ class FiringCommands:
         title = f"{self._task_name}: manual firing"
         withdrawn = asyncio.Event()
         try:
-            record = await self._tasks.run_shielded(title, self._fire_in_turn(values, withdrawn, select))
+            record = await self._tasks.run_shielded(title, self._fire_in_turn(values, withdrawn, key_state))
         except asyncio.CancelledError:
             withdrawn.set()  # a firing that waits no longer starts; one that is running is finished
             raise
         return self._loop.log.to_firing(record)
 
     async def _fire_in_turn(
-        self, values: Sequence[Any] | None, withdrawn: asyncio.Event, select: Callable[[], None]
+        self, values: Sequence[Any] | None, withdrawn: asyncio.Event, key_state: KeyState | None
     ) -> FiringRecord:
         loop = self._loop
         async with loop.driver.turn():
             if withdrawn.is_set():
                 raise OperationError(f"{self._task_name}: the caller of this manual firing was cancelled")
-            select()
-            self._check_inputs_complete(list(loop.inputs.cache if values is None else values))
+            inputs = loop.inputs_of(key_state)
+            self._check_inputs_complete(list(inputs.cache if values is None else values))
             loop.fast_path_state.close()
             if values is None:
-                inputs = loop.inputs.take_snapshot()
-            else:
-                loop.reactor.replace_windows(values)
-                inputs = loop.inputs.replace_cache(values)
-            return await loop.fire_inputs(inputs)
+                return await loop.fire_inputs(inputs.take_snapshot(), key_state)
+            loop.reactor.replace_windows(values, key_state)
+            return await loop.fire_inputs(inputs.replace_cache(values), key_state)
 
     def _check_inputs_complete(self, values: list[Any]) -> None:
         missing = [graph.missing_inputs(values) for graph in self._loop.graphs.values()]

@@ -18,6 +18,7 @@ from tidemill.engine.graphs.firing.firing_log import BroadBurst, BurstMaker, Cha
 from tidemill.engine.graphs.firing.firing_results import FiringResults
 from tidemill.engine.graphs.firing.graph_caller import GraphCaller, PendingFiring
 from tidemill.engine.graphs.host import FiringHost
+from tidemill.engine.graphs.key_state import KeyState
 from tidemill.engine.graphs.push_paths.many_graphs import (
     BroadFiringFailure,
     BroadPath,
@@ -55,7 +56,7 @@ class LoopOfFirings(Protocol):
     def may_fire(self) -> bool:
         """Whether met criteria lead to a firing now."""
 
-    def put(self, index: int, boundary: Any, position: int = 0) -> None:
+    def put(self, index: int, boundary: Any, position: int = 0, key_state: KeyState | None = None) -> None:
         """Take a boundary, without firing."""
 
     def fire_due(self) -> None:
@@ -64,7 +65,9 @@ class LoopOfFirings(Protocol):
     def ready_graphs(self, values: list[Any]) -> list[CompiledGraph]:
         """Return the graphs whose required inputs are present."""
 
-    def new_firing(self, inputs: FiringInputs, graphs: list[CompiledGraph]) -> PendingFiring:
+    def new_firing(
+        self, inputs: FiringInputs, graphs: list[CompiledGraph], key_state: KeyState | None = None
+    ) -> PendingFiring:
         """Return a firing with its own number."""
 
     def finish(self, firing: PendingFiring, started: float, results: dict[str, GraphResult]) -> FiringRecord:
@@ -162,7 +165,7 @@ class FastFirings:
 
     # -- firing
 
-    def put_and_fire(self, index: int, boundary: Any, position: int = 0) -> None:
+    def put_and_fire(self, index: int, boundary: Any, position: int = 0, key_state: KeyState | None = None) -> None:
         """Take a boundary while there is credit, and fire it directly if its source decides.
 
         `position` is its journal position.
@@ -173,7 +176,7 @@ class FastFirings:
         if self.broad_path is not None and self._inputs.cache[index] is not None:
             return self._put_broadly(self.broad_path, credit, index, boundary, position)
         if graph is None or not self._inputs.criteria_mask >> index & 1:
-            self._loop.put(index, boundary, position)
+            self._loop.put(index, boundary, position, key_state)
             return self._loop.fire_due()
         if position:
             self._inputs.applied_position = position
@@ -227,7 +230,7 @@ class FastFirings:
         self._state.credit = 0
         try:
             (graph,) = loop.graphs.values()
-            firing = loop.new_firing(self._failed_inputs(failure), [graph])
+            firing = loop.new_firing(self._failed_inputs(failure), [graph], failure.key_state)
             if not isinstance(failure.error, AUTHOR_ERRORS):
                 loop.requeue_interrupted(firing)
                 raise failure.error

@@ -14,7 +14,7 @@ Every method runs on the loop's thread and is one atomic step up to its next awa
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -28,11 +28,13 @@ from tidemill.engine.graphs.firing.firing_results import FiringResults, Retries
 from tidemill.engine.graphs.firing.graph_caller import GraphCaller, PendingFiring
 from tidemill.engine.graphs.firing.queue_gate import QueueGate
 from tidemill.engine.graphs.host import FiringHost
+from tidemill.engine.graphs.key_state import KeyState
 from tidemill.engine.graphs.push_paths.one_graph import CHECKPOINTED, DIRTY, FastPathState
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.tasks import cancel_and_wait
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.inputs import FiringInputs, Inputs
+from tidemill.graphs.keys import Key
 from tidemill.graphs.result import GraphResult
 from tidemill.kernel.backoff import Retry
 
@@ -53,7 +55,7 @@ class FiringLoop:
         self._clock = runtime.clock
         self.dropped: Counter[str] = Counter()
         self.inputs = Inputs(definition)
-        self.queue_gate = QueueGate(definition.declared_name, self.inputs, definition.overflow, self.dropped)
+        self.queue_gate = self.create_queue_gate()
         self.fast_path_state = FastPathState(self.inputs.cache, self._clock.monotonic)
         self.graphs: dict[str, CompiledGraph] = {}
         self.results = FiringResults(reactor, runtime, self.dropped)
@@ -74,13 +76,22 @@ class FiringLoop:
         self.retries = Retries(self._fire_again, runtime, task_name)
         self.fast = self.create_fast_firings()
 
+    def create_queue_gate(self) -> QueueGate:
+        """Create the gate in front of its queue."""
+        definition = self.reactor.definition
+        return QueueGate(definition.declared_name, self.inputs, definition.overflow, self.dropped)
+
     def create_fast_firings(self) -> FastFirings:
         """Create the part that fires boundaries straight from their push."""
         return FastFirings(self)
 
     # -- inputs
 
-    def put(self, index: int, boundary: Any, position: int = 0) -> None:
+    def inputs_of(self, key_state: KeyState | None) -> Inputs:  # noqa: ARG002 - without keys
+        """Return the inputs; with keys, those of one key, only until those of another one are asked for."""
+        return self.inputs
+
+    def put(self, index: int, boundary: Any, position: int = 0, key_state: KeyState | None = None) -> None:
         """Take a boundary; callers call `fire_due` when all reactors have it. `position` is its journal position."""
         state = self.fast_path_state
         if state.credit != 0:
@@ -90,14 +101,14 @@ class FiringLoop:
             return
         self.inputs.put(index, boundary, position)
         state.flags |= DIRTY
-        self.mark_changed()
+        self.mark_changed(key_state)
 
-    def refresh_window(self, index: int, content: list[Any]) -> None:
+    def refresh_window(self, index: int, content: list[Any], key_state: KeyState | None = None) -> None:
         """Show a window's new content without marking it as changed."""
-        self.inputs.cache[index] = content
-        self.mark_changed()
+        self.inputs_of(key_state).cache[index] = content
+        self.mark_changed(key_state)
 
-    def mark_changed(self) -> None:
+    def mark_changed(self, key_state: KeyState | None = None) -> None:  # noqa: ARG002 - without keys
         """Request a checkpoint if this is the first change since the last one."""
         if self.fast_path_state.flags & CHECKPOINTED:
             self.fast_path_state.flags &= ~CHECKPOINTED
@@ -113,7 +124,7 @@ class FiringLoop:
         """How many boundaries wait in the queue."""
         return len(self.inputs.queue)
 
-    def pause_queue(self, delta: int, *, always: bool = False) -> None:
+    def pause_queue(self, delta: int, key_state: KeyState | None = None, *, always: bool = False) -> None:  # noqa: ARG002
         """Pause (+1) or continue (-1) the queue; the latest strategy pauses only with `always`."""
         if self.inputs.is_sequential or always:
             self._queue_pauses += delta
@@ -181,7 +192,7 @@ class FiringLoop:
                 return repeated
         return self._take_next() if self.fast_path_state.flags & DIRTY and self.may_fire else None
 
-    def _take_next(self) -> PendingFiring | None:
+    def _take_next(self, key_state: KeyState | None = None) -> PendingFiring | None:
         """Take a firing if the inputs meet the criteria; apply queued boundaries on the way to it."""
         inputs = self.inputs
         while not inputs.is_sequential or inputs.apply_next():
@@ -192,7 +203,7 @@ class FiringLoop:
                 if ready or not self.graphs:
                     flags = self.fast_path_state.flags
                     self.fast_path_state.flags = flags & CHECKPOINTED | (DIRTY if inputs.queue else 0)
-                    return self.new_firing(inputs.take_snapshot(), ready)
+                    return self.new_firing(inputs.take_snapshot(), ready, key_state)
                 self.incomplete += 1
             if not inputs.is_sequential:
                 break
@@ -218,7 +229,12 @@ class FiringLoop:
 
     # -- firing
 
-    def new_firing(self, inputs: FiringInputs, graphs: list[CompiledGraph]) -> PendingFiring:
+    def new_firing(
+        self,
+        inputs: FiringInputs,
+        graphs: list[CompiledGraph],
+        key_state: KeyState | None = None,  # noqa: ARG002 - without keys
+    ) -> PendingFiring:
         """Return a firing with its own number; with a journal, the number is at least its inputs' position."""
         return PendingFiring(self.log.series.name, self.log.next_number(self.inputs.applied_position), inputs, graphs)
 
@@ -242,13 +258,18 @@ class FiringLoop:
 
     def finish(self, firing: PendingFiring, started: float, results: dict[str, GraphResult]) -> FiringRecord:
         """Process the results of a firing, and schedule its retry."""
-        self.mark_changed()
+        key_state = None if firing.key is None else self.state_of(firing.key)
+        self.mark_changed(key_state)
         outcome = self.results.finish(firing, started, results, degraded=self.is_degraded, can_retry=self._can_retry)
         if outcome.retry_graphs:
             attempt = firing.attempt + 1
-            self._retry(msgspec.structs.replace(firing, retry_graphs=outcome.retry_graphs, attempt=attempt))
-        self.reactor.after_firing(ok=not outcome.failed)
+            self._retry(msgspec.structs.replace(firing, retry_graphs=outcome.retry_graphs, attempt=attempt), key_state)
+        self.reactor.after_firing(key_state, ok=not outcome.failed)
         return outcome.record
+
+    def state_of(self, key: Key) -> KeyState | None:  # noqa: ARG002 - without keys
+        """Return the state of a key, which is active; None without keys."""
+        return None
 
     def _can_retry(self) -> bool:
         """Return whether another failed firing may wait for a retry."""
@@ -261,7 +282,7 @@ class FiringLoop:
         self.repeated.appendleft(firing)
         asyncio.get_running_loop().call_soon(self.fire_due)
 
-    async def fire_inputs(self, inputs: FiringInputs) -> FiringRecord:
+    async def fire_inputs(self, inputs: FiringInputs, key_state: KeyState | None) -> FiringRecord:  # noqa: ARG002
         """Fire manually with these inputs, within a turn of the driver."""
         self.new_series()
         series, number = self.log.manual_series.name, self.log.next_manual_number()
@@ -270,16 +291,13 @@ class FiringLoop:
 
     # -- retries
 
-    def _retry(self, firing: PendingFiring) -> None:
+    def _retry(self, firing: PendingFiring, key_state: KeyState | None) -> None:
         """Fire a failed firing again after the delay of its retry policy; its queue stands still meanwhile."""
         policy = self.reactor.definition.on_error
         assert isinstance(policy, Retry), "only a retry policy leaves graphs to retry"
-        self.pause_queue(+1)
-        self.retries.start(firing, policy.delay_after(firing.attempt - 1, self._runtime.rng), self._make_resume())
-
-    def _make_resume(self) -> Callable[[], None]:
-        """Return the function that lets the queue continue when a retry has ended."""
-        return partial(self.pause_queue, -1)
+        self.pause_queue(+1, key_state)
+        resume = partial(self.pause_queue, -1, key_state)
+        self.retries.start(firing, policy.delay_after(firing.attempt - 1, self._runtime.rng), resume)
 
     def _fire_again(self, firing: PendingFiring) -> None:
         self.repeated.append(firing)

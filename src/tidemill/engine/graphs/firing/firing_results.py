@@ -20,6 +20,7 @@ from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.host import FiringHost
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.compiler import CompiledGraph
+from tidemill.graphs.keys import Key
 from tidemill.graphs.result import SKIPPED, Firing, GraphResult
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import RequestError
@@ -70,7 +71,7 @@ class FiringResults:
         record = self._log_firing(firing, started, results, degraded=degraded)
         for graph in firing.graphs:
             if graph.window_feeds:
-                self._feed_windows(graph, results[graph.name])
+                self._feed_windows(graph, results[graph.name], firing.key)
         for graph in firing.graphs:
             if graph.feeds:
                 self._push_feeds(graph, results[graph.name])
@@ -88,10 +89,10 @@ class FiringResults:
         self.log.add(record)
         return record
 
-    def _feed_windows(self, graph: CompiledGraph, result: GraphResult) -> None:
+    def _feed_windows(self, graph: CompiledGraph, result: GraphResult, key: Key | None) -> None:
         for position, window in graph.window_feeds if result.ok else ():
             if (value := result.values[position]) is not SKIPPED:
-                self._reactor.window_feed(window)(value)
+                self._reactor.window_feed(window, key)(value)
 
     def _push_feeds(self, graph: CompiledGraph, result: GraphResult) -> None:
         for feed in graph.feeds if result.ok else ():
@@ -124,7 +125,7 @@ class FiringResults:
         names = zip(self._reactor.definition.accumulator_names, firing.inputs.snapshot, strict=True)
         inputs = {name: value for name, value in names if value is not None}
         firing_id = self.log.firing_id(firing.series, firing.number)
-        content = {"inputs": inputs, "attempts": firing.attempt, "firing_id": firing_id}
+        content = {"inputs": inputs, "attempts": firing.attempt, "firing_id": firing_id, "key": firing.key}
         detail = msgspec.structs.replace(firing, graphs=[]), failed  # a replay takes the graphs of its own time
         self.dead_letters.put("firing", error, detail, **content)
         logger.warning(events.FIRING_DEAD_LETTERED, extra={"reactor": self._name, "error": error})

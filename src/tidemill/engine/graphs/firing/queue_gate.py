@@ -5,6 +5,7 @@ from collections import Counter
 
 import msgspec
 
+from tidemill.engine.graphs.key_state import KeyState
 from tidemill.graphs.definition import Overflow
 from tidemill.graphs.inputs import Inputs
 
@@ -53,16 +54,14 @@ class QueueGate:
         self._policy = OVERFLOW_POLICIES[overflow]
         self.wake_waiters()
 
-    @property
-    def is_blocked(self) -> bool:
-        """Whether pushers must wait."""
+    def is_blocked(self, key_state: KeyState | None = None) -> bool:  # noqa: ARG002 - without keys
+        """Return whether pushers must wait; with keys, those of one key."""
         inputs = self._inputs
         is_blocking = self._policy.blocks and inputs.is_sequential and not self._is_closed
         return is_blocking and len(inputs.queue) + self.reserved >= inputs.capacity
 
-    @property
-    def space(self) -> int:
-        """How many boundaries may come before a push has to wait or is rejected; none if it exceeds its capacity."""
+    def space(self, key_state: KeyState | None = None) -> int:  # noqa: ARG002 - without keys
+        """Return how many boundaries may come before a push has to wait or is rejected; none beyond the capacity."""
         inputs = self._inputs
         return max(0, inputs.capacity - len(inputs.queue) - self.reserved)
 
@@ -71,15 +70,9 @@ class QueueGate:
         """Whether a push is rejected when the queue is full."""
         return self._policy.rejects
 
-    @property
-    def is_rejecting(self) -> bool:
-        """Whether a push is rejected."""
-        return self._policy.rejects and self._is_full
-
-    @property
-    def _is_full(self) -> bool:
-        inputs = self._inputs
-        return inputs.is_sequential and len(inputs.queue) + self.reserved >= inputs.capacity
+    def is_rejecting(self, key_state: KeyState | None = None) -> bool:
+        """Return whether a push is rejected."""
+        return self._policy.rejects and self._inputs.is_sequential and not self.space(key_state)
 
     def reject(self) -> str:
         """Count a rejected push, and return the reason for its receipt."""
@@ -99,14 +92,18 @@ class QueueGate:
             self._dropped["overflow"] += 1
         return True
 
-    def release(self) -> None:
+    def reserve(self, key_state: KeyState | None = None) -> None:  # noqa: ARG002 - without keys
+        """Reserve space for a boundary while it is being committed."""
+        self.reserved += 1
+
+    def release(self, key_state: KeyState | None = None) -> None:  # noqa: ARG002 - without keys
         """Release the space that was reserved for a boundary while it was being committed."""
         self.reserved -= 1
         self.wake_waiters()
 
-    async def wait(self) -> None:
+    async def wait(self, key_state: KeyState | None = None) -> None:
         """Wait until there is space, or the gate is closed."""
-        while self.is_blocked:
+        while self.is_blocked(key_state):
             await self.wait_for_change()
 
     async def wait_for_change(self) -> None:

@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
 
+from tidemill.engine.graphs.key_state import KeyState
 from tidemill.engine.graphs.keys.key_index import KeyIndex
-from tidemill.engine.graphs.keys.key_states import InactiveKeys, KeyState, KeyStates
+from tidemill.engine.graphs.keys.key_states import InactiveKeys, KeyStates
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.keys import Key
 from tidemill.kernel.errors import OperationError, StoreError
@@ -27,13 +28,14 @@ ReadStates = Callable[[Sequence[Key]], Awaitable[None]]
 class KeyMemory(InactiveKeys):
     """Loads and drops the keys of one reactor."""
 
-    def __init__(self, name: str, keys: KeyStates, runtime: GraphRuntime) -> None:
+    def __init__(self, name: str, keys: KeyStates, runtime: GraphRuntime, is_busy: Callable[[KeyState], bool]) -> None:
+        """Drop no key that `is_busy`."""
         self._name = name
         self._keys = keys
         self._runtime = runtime
         self.index = KeyIndex()
         self.read: ReadStates | None = None  # without a store nothing is dropped
-        self.is_busy: Callable[[KeyState], bool] = lambda state: False  # noqa: ARG005 - until there are batches
+        self._is_busy = is_busy
         self._futures: dict[Key, asyncio.Future[Any]] = {}
         self._wanted: Counter[Key] = Counter()
         self._is_reading = False
@@ -139,11 +141,12 @@ class KeyMemory(InactiveKeys):
         excess = len(self._keys.active) - self.limit
         if excess <= 0 or self.read is None:
             return
-        self._keys.deselect()
+        self._keys.put_away()
         scanned = islice(self._keys.active.values(), max(2 * excess, _SCANNED_AT_LEAST))
         idle = list(islice((one for one in scanned if self._is_idle(one)), excess))
         for state in idle:
             del self._keys.active[state.key]
+            state.held = None  # it refers to the state: without the cycle both are freed at once
 
     def _is_idle(self, state: KeyState) -> bool:
         if state.pins or state.is_changed or state.pauses or state.reserved or state.queue:
@@ -152,4 +155,4 @@ class KeyMemory(InactiveKeys):
         return state not in keys.due and state not in keys.writing and not self._is_needed(state)
 
     def _is_needed(self, state: KeyState) -> bool:
-        return state.key in self._wanted or self.is_busy(state)
+        return state.key in self._wanted or self._is_busy(state)

@@ -1,70 +1,20 @@
-"""The states of the keys of one reactor, or of one of its partitions, and which of them is selected.
+"""The states of the keys of one reactor, or of one of its partitions: those in memory, and which are due or changed.
 
-There is one firing loop, one set of accumulators and one compiled graph for all keys. To work on a key, its state is
-selected: the loop's inputs and the accumulators then hold what belongs to it, and everything else runs as without keys.
-A step that works on a key selects it again after each await, because other keys may have been selected meanwhile.
+There is one firing loop, one set of accumulators and one compiled graph for all keys. Whatever works on a key is given
+its state, and hands it on. The loop has one `Inputs`, the working copy of one key at a time: `inputs_of` loads a key
+into it, and puts the one before it away.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
-from tidemill.engine.graphs.firing.queue_gate import QueueGate
-from tidemill.graphs.inputs import Inputs, QueuedBoundary, SourceBoundary
+from tidemill.engine.graphs.key_state import KeyState
+from tidemill.graphs.inputs import Inputs
 from tidemill.graphs.keys import Key
 
 Result = TypeVar("Result")
-
-
-class KeyedContent(Protocol):
-    """An accumulator that keeps something for each key: running state, a buffer or a window."""
-
-    def take_content(self) -> Any:
-        """Return what it holds for the selected key."""
-
-    def set_content(self, content: Any) -> None:
-        """Hold this for the key that is being selected; None: the key is new to it."""
-
-
-class KeyState:
-    """What a reactor and its accumulators hold for one key, while the key is not selected."""
-
-    __slots__ = (
-        "applied_position",
-        "cache",
-        "consumed",
-        "contents",
-        "dirty",
-        "is_changed",
-        "is_fast",
-        "key",
-        "pauses",
-        "pins",
-        "queue",
-        "reserved",
-        "slot",
-    )
-
-    def __init__(self, key: Key, cache: list[Any]) -> None:
-        self.key = key
-        self.cache = cache
-        self.dirty = 0
-        self.applied_position = 0
-        self.queue: deque[QueuedBoundary] | None = None
-        self.consumed: deque[SourceBoundary] | None = None
-        self.contents: list[Any] | None = None  # of the accumulators that keep something, in their order
-        self.is_fast = False  # whether a boundary may be fired straight from its push, once the reactor allows it
-        self.is_changed = False  # since the last snapshot
-        self.pauses = 0  # retries that pause the queue
-        self.pins = 0  # tasks, firings and commits that will select it again
-        self.reserved = 0  # queue space for boundaries whose commit is in progress
-        self.slot: int | None = None  # of its newest snapshot in the store
-
-    @property
-    def next_slot(self) -> int:
-        """The slot of its next snapshot: the newest one stays until that is written."""
-        return 0 if self.slot is None else 1 - self.slot
 
 
 class InactiveKeys(Protocol):
@@ -104,30 +54,27 @@ class NoInactiveKeys(InactiveKeys):
 
 
 class KeyStates:
-    """The active keys, the one that is selected, and those that a firing may be due for."""
+    """The active keys, and those that a firing may be due for."""
 
-    def __init__(self, inputs: Inputs, queue_gate: QueueGate) -> None:
+    def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
-        self._gate = queue_gate
         self._initial_cache = inputs.cache.copy()
-        self._holders: list[KeyedContent] = []
+        self._loaded = self._blank()
+        self.holders = 0
+        """The accumulators that hold something for each key."""
         self.active: dict[Key, KeyState] = {}
         self.due: OrderedDict[KeyState, None] = OrderedDict()  # its first key is found at once, a dict's is searched
         self.changed: dict[KeyState, None] = {}
         self.writing: dict[KeyState, None] = {}  # in the checkpoint that is being written
-        self._blank = KeyState(None, self._initial_cache.copy())
-        self.current = self._blank
         self.memory: InactiveKeys = NoInactiveKeys()
 
-    def add_holder(self, holder: KeyedContent) -> None:
-        """Keep something of this accumulator for each key; it has not processed any event yet."""
-        self._holders.append(holder)
+    def _blank(self) -> KeyState:
+        return KeyState(None, self._initial_cache.copy())
 
-    def content_of(self, holder: KeyedContent, state: KeyState) -> Any:
-        """Return what an accumulator holds for a key, which stays selected or not; None if the key is new to it."""
-        if state is self.current:
-            return holder.take_content()
-        return None if state.contents is None else state.contents[self._holders.index(holder)]
+    def add_holder(self) -> int:
+        """Give an accumulator that holds something for each key its place among them."""
+        self.holders += 1
+        return self.holders - 1
 
     # -- finding
 
@@ -145,88 +92,59 @@ class KeyStates:
         """Return the state of a key, loaded from the store if it is there."""
         return self.find(key) or await self.memory.load(key)
 
-    @property
-    def current_key(self) -> Key | None:
-        """The selected key; None if there is none."""
-        return self.current.key
+    async def pinned(self, state: KeyState, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do work on a key, which stays active meanwhile."""
+        state.pins += 1
+        try:
+            return await work
+        finally:
+            state.pins -= 1
 
-    # -- selecting
+    # -- inputs
 
-    def select(self, state: KeyState) -> None:
-        """Let the inputs and the accumulators hold what belongs to a key."""
-        if state is self.current:
-            return
-        self._put_away(self.current)
-        self.current = state
+    def inputs_of(self, state: KeyState | None) -> Inputs:
+        """Return the inputs of a key, only until those of another one are asked for; without a key, empty ones."""
         inputs = self._inputs
+        if state is self._loaded:
+            return inputs
+        self._put_away(self._loaded)
+        self._loaded = state = state or self._blank()
         inputs.cache, inputs.dirty, inputs.applied_position = state.cache, state.dirty, state.applied_position
-        self._gate.reserved = state.reserved
         if state.queue is not None:
             inputs.queue = state.queue
         if state.consumed is not None:
             inputs.consumed = state.consumed
-        if self._holders:
-            for holder, content in zip(self._holders, state.contents or [None] * len(self._holders), strict=True):
-                holder.set_content(content)
+        return inputs
 
     def _put_away(self, state: KeyState) -> None:
-        """Keep what the inputs and the accumulators hold. Empty queues are not kept: each takes 600 bytes."""
+        """Keep what the inputs have of a key. Empty queues are not kept: each takes 600 bytes."""
         inputs = self._inputs
-        state.dirty, state.applied_position, state.reserved = inputs.dirty, inputs.applied_position, self._gate.reserved
+        state.dirty, state.applied_position = inputs.dirty, inputs.applied_position
         state.queue = inputs.queue or None
         if state.queue is not None:
             inputs.queue = deque()
         state.consumed = inputs.consumed or None
         if state.consumed is not None:
             inputs.consumed = deque(maxlen=inputs.capacity)
-        if self._holders:
-            state.contents = [holder.take_content() for holder in self._holders]
 
-    async def with_key(self, state: KeyState, work: Coroutine[Any, Any, Result]) -> Result:
-        """Do work that starts with a key selected, in a new task; the key stays active meanwhile."""
-        state.pins += 1
-        try:
-            self.select(state)
-            return await work
-        finally:
-            state.pins -= 1
+    def put_away(self) -> None:
+        """Bring all states up to date, for one who reads them."""
+        self.inputs_of(None)
 
-    def deselect(self) -> None:
-        """Select no key."""
-        self._blank = KeyState(None, self._initial_cache.copy())
-        self.select(self._blank)
-
-    def put_away_current(self) -> None:
-        """Bring the state of the selected key up to date, for one who reads states."""
-        current = self.current
-        self.deselect()
-        self.select(current)
-
-    def select_each(self) -> Iterator[KeyState]:
-        """Select one active key after the other."""
-        for state in tuple(self.active.values()):
-            self.select(state)
-            yield state
+    def queue_length(self, state: KeyState) -> int:
+        """Return how many boundaries wait in the queue of a key."""
+        return len(self._inputs.queue if state is self._loaded else state.queue or ())
 
     # -- what is due, and what has changed
 
-    def add_due(self) -> None:
-        """Evaluate the criteria of the selected key with the next firings."""
-        self.due[self.current] = None
-
     def add_all_due(self) -> None:
         """Evaluate the criteria of every key that has something to evaluate."""
-        self.put_away_current()
+        self.put_away()
         self.due.update(dict.fromkeys(one for one in self.active.values() if one.dirty or one.queue))
 
-    def move_to_end(self, state: KeyState) -> None:
-        """Let all other due keys go first."""
-        self.due.move_to_end(state)
-
-    def mark_changed(self) -> None:
-        """Include the selected key in the next snapshot. Keys that changed last are the last ones to be dropped."""
-        state = self.current
-        if not state.is_changed and state.key is not None:
+    def mark_changed(self, state: KeyState) -> None:
+        """Include a key in the next snapshot. Keys that changed last are the last ones to be dropped."""
+        if not state.is_changed:
             state.is_changed = True
             self.changed[state] = None
             self.active[state.key] = self.active.pop(state.key)

@@ -1,52 +1,35 @@
-"""Event ingestion of a keyed accumulator: it reads the key of each event, and processes it with that key selected.
+"""Event ingestion of a keyed accumulator: it reads the key of each event, and hands on what is held for that key.
 
-A task that waits selects its key again: after the lock, after waiting for queue space, and after the author's function.
+A task that waits pins its key: what it was handed stays that of the key.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tidemill.annotations.validation import TypeMismatchError
-from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator, state_migrators
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.emit import Emitter, PendingReceipt
+from tidemill.engine.graphs.accumulators.held import Held
 from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.push_paths import PushPaths
 from tidemill.engine.graphs.accumulators.pushes import AuthorCall, Pushes
-from tidemill.engine.graphs.dead_letters import BatchedEvents, ReplayedEvent
+from tidemill.engine.graphs.dead_letters import ReplayedEvent
 from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
-from tidemill.engine.graphs.keys.key_states import KeyState, KeyStates
+from tidemill.engine.graphs.key_state import KeyState
+from tidemill.engine.graphs.keys.key_states import KeyStates
 from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringLoop
 from tidemill.engine.graphs.push_paths.by_key import KeyedFastPath, KeyedSource, KeyedTarget, build_keyed_loop
 from tidemill.engine.graphs.push_paths.loop import PushLoop, decline_next, has_push_loop
-from tidemill.engine.graphs.runtime import GraphRuntime
-from tidemill.engine.graphs.unread_state import UnreadState
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.keys import Key, KeyReader
 from tidemill.graphs.outcomes import DeadLetter, Receipt, Rejection
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptTally
 from tidemill.kernel.errors import PushStoppedError, StoreError
 from tidemill.storage.graph_ports import StoredPush
-
-
-class _SelectingLock(asyncio.Lock):
-    """A lock whose holder has the key selected that was selected when it began to wait."""
-
-    def __init__(self, keyed: "KeyedIngest") -> None:
-        super().__init__()
-        self._keyed = keyed
-
-    async def acquire(self) -> Any:
-        keys = self._keyed.keys
-        key_state = keys.current
-        acquired = await super().acquire()
-        keys.select(key_state)
-        return acquired
 
 
 class KeyedEvent(NamedTuple):
@@ -56,25 +39,13 @@ class KeyedEvent(NamedTuple):
     value: Any
 
 
-class _DeferredEvent(msgspec.Struct, frozen=True):
-    """An event that the author's function has pushed while it processed another one."""
-
-    key_state: KeyState
-    value: Any
-
-
 class KeyedIngest(EventIngest):
-    """Takes the events of a keyed accumulator from their pushers to its reactor, each with its key selected."""
+    """Takes the events of a keyed accumulator from their pushers to its reactor."""
 
     keys: KeyStates
     read_key: KeyReader
     emitter: "KeyedEmitter"
     paths: "KeyedPaths"
-
-    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
-        super().__init__(definition, tenant, runtime)
-        self.process_lock = _SelectingLock(self)
-        self.dead_letters.read_key = lambda: self.keys.current_key
 
     def create_emitter(self, definition: Accumulator) -> "KeyedEmitter":
         """Create an emitter that keeps a state for each key."""
@@ -82,20 +53,20 @@ class KeyedIngest(EventIngest):
 
     def use_keys(self, loop: KeyedFiringLoop) -> None:
         """Take events of the keys of this reactor, the only one that it feeds."""
-        self.keys = self.emitter.keys = loop.keys
+        self.keys = loop.keys
+        self.emitter.use_keys(loop.keys)
         self.read_key = loop.reactor.definition.key_reader(self.definition)
 
     # -- pushing
 
     async def ingest(self, event: Any, encoding: str, offset: Any) -> Receipt:
-        """Read the key of an event, and process the event with that key selected."""
+        """Read the key of an event, and process the event for it."""
         if self.down_reason is not None:
             return self.reject_down()
         try:
             key, value = self.read(event, encoding)
         except TypeMismatchError as error:
-            self.keys.deselect()
-            return self.dead_letter(event, error, encoding)
+            return self.dead_letter(event, error, self.held, encoding)
         key_state = self.keys.find(key)
         if key_state is None:
             try:
@@ -104,8 +75,8 @@ class KeyedIngest(EventIngest):
                 return self.emitter.not_stored(str(error))
         key_state.pins += 1
         try:
-            self.keys.select(key_state)
-            return self.queue_rejection() or await self._process_selected(key_state, value, offset)
+            held = self.emitter.held_of(key_state)
+            return self.queue_rejection(held) or await self._process(key_state, value, held, offset)
         finally:
             key_state.pins -= 1
 
@@ -117,15 +88,15 @@ class KeyedIngest(EventIngest):
         value = self.validate(event, encoding)
         return KeyedEvent(self.read_key(value), value)
 
-    async def _process_selected(self, key_state: KeyState, value: Any, offset: Any) -> Receipt:
+    async def _process(self, key_state: KeyState, value: Any, held: Held, offset: Any) -> Receipt:
         if self.is_async:
-            work = self.keys.with_key(key_state, self.kind.process_in_order(value, offset))
+            work = self.keys.pinned(key_state, self.kind.process_in_order(value, held, offset))
             return await self.runtime.tasks.run_shielded(f"accumulator {self.name}: event", work)
         if self.emitter.is_journaled:
-            return await self.process_journaled(value, offset)
-        if not self.is_blocked():
-            return self.paths.take_selected(value)
-        return await self._process_when_unblocked(value)
+            return await self.process_journaled(value, held, offset)
+        if not self.is_blocked(held):
+            return self.paths.take(value, key_state, held)
+        return await self.process_when_unblocked(value, held)
 
     def begin_push(self, event: Any, encoding: str, offset: Any = None) -> PendingReceipt | None:  # noqa: ARG002
         """Return None: the key of the event may have to be read from the store."""
@@ -133,87 +104,49 @@ class KeyedIngest(EventIngest):
 
     def begin_event(self, event: Any, encoding: str, offset: Any = None) -> PendingReceipt:
         """Validate and process an event of an active key, and begin to commit its outcome."""
-        selected = self.select_key_of(event, encoding)
-        if isinstance(selected, Receipt):
-            return selected
-        return self.queue_rejection() or self.begin_step(selected[0], offset)
+        found = self.find_held(event, encoding)
+        if isinstance(found, Receipt):
+            return found
+        value, held = found
+        return self.queue_rejection(held) or self.begin_step(value, held, offset)
 
-    def select_key_of(self, event: Any, encoding: str) -> Receipt | tuple[Any]:
-        """Select the key of an event; return the validated event in a tuple, or a receipt if it is not processed."""
+    def find_held(self, event: Any, encoding: str) -> Receipt | tuple[Any, Held]:
+        """Return the validated event and what is held for its key, or a receipt if it is not processed."""
         if self.down_reason is not None:
-            return self.rejection() or self.emitter.reject("accumulator_down", self.down_reason)
+            return self.rejection(self.held) or self.emitter.reject("accumulator_down", self.down_reason)
         try:
             key, value = self.read(event, encoding)
             key_state = self.keys.find(key)
         except TypeMismatchError as error:
-            self.keys.deselect()
-            return self.dead_letter(event, error, encoding)
+            return self.dead_letter(event, error, self.held, encoding)
         if key_state is None:
             return self.emitter.reject("not_stored", "the state of this key is not in memory")
-        self.keys.select(key_state)
-        return (value,)
+        return value, self.emitter.held_of(key_state)
 
-    def selector_of(self, event: Any, encoding: str) -> Callable[[], None]:
-        """Return the function that selects the key of an event, for one who asks about its queue."""
+    def held_for(self, event: Any, encoding: str) -> Held:
+        """Return what is held for the key of an event, for one who asks about its queue."""
         try:
             key_state = self.keys.active.get(self.read(event, encoding).key)
         except TypeMismatchError:  # it becomes a dead letter, and needs no space
             key_state = None
-        return self.keys.deselect if key_state is None else partial(self.keys.select, key_state)
-
-    # -- with the key selected
-
-    async def wait_for_queue_space(self) -> None:
-        """Wait until the reactors have room; the same key is selected afterwards."""
-        key_state = self.keys.current
-        await super().wait_for_queue_space()
-        self.keys.select(key_state)
-
-    async def call_author(self, call: Callable[[], Awaitable[Any]], event: Any) -> tuple[Any, Receipt | None]:
-        """Await the author's function; return its boundary or a receipt, with the same key selected as before."""
-        key_state = self.keys.current
-        key_state.pins += 1
-        try:
-            return await super().call_author(call, event)
-        finally:
-            key_state.pins -= 1
-            self.keys.select(key_state)
-
-    def process(self, value: Any) -> Any:
-        """Call the author's function; it may push events of other keys."""
-        key_state = self.keys.current
-        try:
-            return super().process(value)
-        finally:
-            self.keys.select(key_state)
-
-    def defer_event(self, value: Any) -> None:
-        """Process an event after the one in progress, whose function has pushed it."""
-        super().defer_event(_DeferredEvent(self.keys.current, value))
-
-    def _process_one(self, value: Any) -> Receipt:
-        if isinstance(value, _DeferredEvent):
-            self.keys.select(value.key_state)
-            value = value.value
-        return super()._process_one(value)
+        return self.held if key_state is None else self.emitter.held_of(key_state)
 
     # -- dead letters
 
-    async def _replay_event(self, dead_letter: DeadLetter, detail: Any) -> Receipt:
-        if not isinstance(detail, BatchedEvents):
-            return await super()._replay_event(dead_letter, detail)
+    async def replay_batch(self, events: list[Any], dead_letter: DeadLetter) -> Receipt:
         key_state = await self.keys.activate(dead_letter.key)
-        return await self.keys.with_key(key_state, super()._replay_event(dead_letter, detail))
+        held = self.emitter.held_of(key_state)
+        return await self.keys.pinned(key_state, self.reprocess(events, ReplayedEvent(dead_letter), held))
 
-    async def _replay_value(self, value: Any, dead_letter: DeadLetter) -> Receipt:
+    async def replay_value(self, value: Any, dead_letter: DeadLetter) -> Receipt:
         try:
             key_state = await self.keys.activate(self.read_key(value))
         except TypeMismatchError as error:
-            return self.dead_letter(ReplayedEvent(dead_letter), error)
-        self.keys.select(key_state)
-        if (rejection := self.queue_rejection()) is not None:
+            return self.dead_letter(ReplayedEvent(dead_letter), error, self.held)
+        held = self.emitter.held_of(key_state)
+        if (rejection := self.queue_rejection(held)) is not None:
             return rejection
-        return await self.keys.with_key(key_state, super()._replay_value(value, dead_letter))
+        return await self.keys.pinned(key_state, self.kind.replay(value, dead_letter, held))
 
 
 def keys_of(intake: KeyedIngest, events: Iterable[Any], encoding: str) -> list[Key]:
@@ -228,30 +161,55 @@ def keys_of(intake: KeyedIngest, events: Iterable[Any], encoding: str) -> list[K
 class KeyedEmitter(Emitter):
     """Delivers the boundaries of a keyed accumulator: a step that is being committed keeps its key active."""
 
-    keys: KeyStates
+    _keys: KeyStates | None = None  # until it belongs to a reactor
+    _place: int | None = None  # among the accumulators that hold something for each key; None for one that does not
 
-    def append_to_journal(self, step: JournalStep, event: Any) -> PendingReceipt:
-        """Begin to commit a step of the selected key, which stays active until then."""
-        key_state = self.keys.current
-        pending = super().append_to_journal(msgspec.structs.replace(step, key=key_state.key), event)
+    def use_keys(self, keys: KeyStates) -> None:
+        """Hold something for each of these keys, if there is something to hold."""
+        self._keys = keys
+        self._take_place()
+
+    def redefine(self, definition: Accumulator) -> None:
+        """Emit by a newer declaration, which may be the first with a running state."""
+        super().redefine(definition)
+        if self._keys is not None:
+            self._take_place()
+
+    def _take_place(self) -> None:
+        assert self._keys is not None, "only an accumulator of a reactor has keys"
+        if self._place is None and (self._definition.state is not None or self.kind.holds_events):
+            self._place = self._keys.add_holder()
+
+    def held_of(self, key_state: KeyState) -> Held:
+        """Return what is held for a key, which is as at the start if the key is new here."""
+        if self._place is None:
+            return Held(None, (), key_state)
+        places = key_state.held = key_state.held or []
+        while len(places) <= self._place:
+            places.append(None)
+        held: Held | None = places[self._place]
+        if held is None:
+            held = places[self._place] = Held(self.new_state(), self.kind.new_events(), key_state)
+        return held
+
+    def held_now(self) -> list[Held]:
+        active = {} if self._keys is None else self._keys.active
+        return [self.held, *(self.held_of(one) for one in active.values())]
+
+    def append_to_journal(self, step: JournalStep, event: Any, held: Held) -> PendingReceipt:
+        """Begin to commit a step of a key, which stays active until then."""
+        pending = super().append_to_journal(msgspec.structs.replace(step, key=held.key), event, held)
         if not isinstance(pending, Receipt):
-            key_state.pins += 1
+            assert held.key_state is not None, "a step of a keyed accumulator has a key"
+            held.key_state.pins += 1
         return pending
 
-    def on_committed(self, step: JournalStep, position: int) -> Receipt:
-        """Apply a committed step to its key."""
-        self._select_key_of(step)
-        return super().on_committed(step, position)
-
-    def on_refused(self, step: JournalStep, reason: str) -> Receipt:
-        """Roll back a refused step of its key."""
-        self._select_key_of(step)
-        return super().on_refused(step, reason)
-
-    def _select_key_of(self, step: JournalStep) -> None:
-        key_state = self.keys.active[step.key]
+    def committed_held(self, key: Key) -> Held:
+        """Return what is held for the key of a step, which may be dropped when the step has happened."""
+        assert self._keys is not None, "only an accumulator of a reactor commits steps"
+        key_state = self._keys.active[key]
         key_state.pins -= 1
-        self.keys.select(key_state)
+        return self.held_of(key_state)
 
 
 class KeyedPaths(PushPaths):
@@ -266,14 +224,14 @@ class KeyedPaths(PushPaths):
     def create_fast_path(self) -> KeyedFastPath:
         return KeyedFastPath(self.push_slow)
 
-    def take_selected(self, value: Any) -> Receipt:
-        """Process a validated event of the selected key, by the fast path if that is open."""
+    def take(self, value: Any, key_state: KeyState, held: Held) -> Receipt:
+        """Process a validated event of a key, by the fast path if that is open."""
         self.open()
         keyed = self._keyed
-        if not keyed.keys.current.is_fast or keyed.read_key.attribute is None:  # the fast path would call it again
-            return keyed.process_now(value)
+        if not key_state.is_fast or keyed.read_key.attribute is None:  # the fast path would call it again
+            return keyed.process_now(value, held)
         if not self.takes(value):
-            return keyed.process_now(value)
+            return keyed.process_now(value, held)
         sequence = self.fast_path.call(value)
         return self.slow_receipt if sequence is None else Receipt(True, sequence, "emitted")
 
@@ -302,26 +260,25 @@ class KeyedPaths(PushPaths):
         )
 
     def _dead_letter_in_key(self, key_state: KeyState, event: Any, error: BaseException) -> None:
-        self._keyed.keys.select(key_state)
-        self.dead_letter(event, error)
+        self.slow_receipt = self._keyed.dead_letter(event, error, self._keyed.emitter.held_of(key_state))
 
     def _emit_slow_in_key(self, key_state: KeyState, event: Any, boundary: Any) -> int | None:
-        self._keyed.keys.select(key_state)
-        return self.emit_slow(event, boundary)
+        return self.emit_held(event, boundary, self._keyed.emitter.held_of(key_state))
 
     def push_unusual(self, event: Any) -> int | None:
         """Process an event that the fast path cannot take, of a key that is in memory."""
         keyed = self._keyed
         self.check_synchronous()
-        selected = keyed.select_key_of(event, "json")
-        if isinstance(selected, Rejection) and selected.code == "not_stored":
-            message = f"accumulator '{keyed.definition.declared_name}': {selected.reason}; use `await node.push(...)`"
+        found = keyed.find_held(event, "json")
+        if isinstance(found, Rejection) and found.code == "not_stored":
+            message = f"accumulator '{keyed.definition.declared_name}': {found.reason}; use `await node.push(...)`"
             raise PushStoppedError(f"{message}, which reads it", code="key_not_in_memory", status=409)
-        if isinstance(selected, Receipt):
-            self.slow_receipt = selected
+        if isinstance(found, Receipt):
+            self.slow_receipt = found
             return None
-        keyed.check_queue_space()
-        receipt = self.slow_receipt = keyed.queue_rejection() or keyed.process_now(selected[0])
+        value, held = found
+        keyed.check_queue_space(held)
+        receipt = self.slow_receipt = keyed.queue_rejection(held) or keyed.process_now(value, held)
         return receipt.sequence if receipt.outcome == "emitted" else None
 
 
@@ -356,32 +313,25 @@ class KeyedPushes(Pushes):
     def begin_unblocked(self, events: Iterable[Any], encoding: str) -> Iterator[PendingReceipt]:
         keyed = self._keyed
         for event in events:
-            selected = keyed.select_key_of(event, encoding)
-            if isinstance(selected, Receipt):
-                yield selected
+            found = keyed.find_held(event, encoding)
+            if isinstance(found, Receipt):
+                yield found
                 continue
-            if keyed.is_blocked():
+            value, held = found
+            if keyed.is_blocked(held):
                 return
-            yield keyed.queue_rejection() or keyed.begin_step(selected[0])
+            yield keyed.queue_rejection(held) or keyed.begin_step(value, held)
 
     async def call_author_on_all(self, events: Sequence[Any], encoding: str) -> list[AuthorCall]:
-        """Await the author's function on each event, with its key selected."""
+        """Await the author's function on each event, with what is held for its key."""
         calls: list[AuthorCall] = []
         for event in events:
-            selected = self._keyed.select_key_of(event, encoding)
-            if isinstance(selected, Receipt):
-                calls.append((event, None, selected))
+            found = self._keyed.find_held(event, encoding)
+            if isinstance(found, Receipt):
+                calls.append(AuthorCall(event, None, self._keyed.held, found))
             else:
-                calls += await super().call_author_on_all(selected, encoding)
+                calls.append(await self.call_author(found[0], encoding, found[1]))
         return calls
-
-    def emit_all(self, calls: Sequence[AuthorCall]) -> list[PendingReceipt]:
-        return [one for call in calls for one in self._emit_in_key(call)]
-
-    def _emit_in_key(self, call: AuthorCall) -> list[PendingReceipt]:
-        if call[2] is None:
-            self._keyed.select_key_of(call[0], "json")
-        return super().emit_all([call])
 
 
 class KeyedAccumulator(RunningAccumulator):
@@ -403,60 +353,18 @@ class KeyedAccumulator(RunningAccumulator):
         """Deliver to this reactor, the only one, and use its keys."""
         assert isinstance(reactor, KeyedFiringLoop), "a keyed accumulator belongs to a keyed reactor alone"
         self.intake.use_keys(reactor)
-        if self.keeps_content:
-            self.intake.keys.add_holder(self)
         super().add_target(reactor, index)
 
-    def selector_of(self, event: Any, encoding: str) -> Callable[[], None]:
-        return self.intake.selector_of(event, encoding)
+    def held_for(self, event: Any, encoding: str) -> Held:
+        return self.intake.held_for(event, encoding)
 
-    def begin_replay(self, step: JournalStep) -> None:
-        """Select the key of a step that a restart applies again, and include it in the next checkpoint."""
+    def held_at(self, key: Key | None) -> Held:
+        """Return what is held for a key, which is active."""
+        return self.intake.emitter.held_of(self.intake.keys.active[key])
+
+    def held_of_step(self, step: JournalStep) -> Held:
+        """Return what is held for the key of a step that a restart applies again; the next checkpoint has the key."""
         keys = self.intake.keys
-        keys.select(keys.active.get(step.key) or keys.create(step.key))
-        keys.mark_changed()
-
-    # -- content per key
-
-    @property
-    def keeps_content(self) -> bool:
-        """Whether there is something to keep for each key."""
-        return self.definition.state is not None or self.kind.holds_events
-
-    def take_content(self) -> Any:
-        """Return what belongs to the selected key: its running state, and what the kind holds; None for nothing."""
-        held = self.kind.take_content()
-        if held is None and self.definition.state is None:
-            return None
-        return self.emitter.state, self.emitter.committed_state, held
-
-    def set_content(self, content: Any) -> None:
-        """Continue with what belongs to another key."""
-        if content is None:
-            kind = self.definition.state
-            state = None if kind is None else kind()
-            content = state, state, None
-        self.emitter.state, self.emitter.committed_state, held = content
-        self.kind.set_content(held)
-
-    def redefine(self, newer: Self) -> None:
-        """Become a newer version; what each active key has stays as far as it fits."""
-        keys = self.intake.keys
-        keys.deselect()
-        super().redefine(newer)
-        for _ in keys.select_each():
-            self._migrate_state(newer)
-            self.kind.migrate_buffer()
-
-    def create_unread(self) -> UnreadState:
-        return UnreadState(lambda: self.intake.keys.current_key)
-
-    def _migrate_state(self, newer: Self) -> None:
-        if (kind := newer.definition.state) is None:
-            self.emitter.state = self.emitter.committed_state = None
-            return
-        unread = self.unread if self.intake.keys.current_key is not None else None
-        migrators = state_migrators(newer.definition, unread)
-        before = (self.emitter.state, self.emitter.committed_state)
-        fitting = (None if one is None else migrate(one) for one, migrate in zip(before, migrators, strict=True))
-        self.emitter.state, self.emitter.committed_state = (kind() if state is None else state for state in fitting)
+        key_state = keys.active.get(step.key) or keys.create(step.key)
+        keys.mark_changed(key_state)
+        return self.intake.emitter.held_of(key_state)

@@ -1,10 +1,11 @@
-"""The firing loop of a keyed reactor: one loop for all keys, which selects the key of each firing.
+"""The firing loop of a keyed reactor: one loop for all keys, which takes the firings of one key after the other.
 
 One firing runs at a time, of whatever key. Boundaries of other keys wait in their own states, and each key keeps its
-order. A firing selects its key again after its graphs have run: they may have pushed events of other keys.
+order. Each step gets the state of its key, and asks for the inputs of that key first.
 """
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -14,26 +15,42 @@ from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.firing.queue_gate import QueueGate
 from tidemill.engine.graphs.host import FiringHost
-from tidemill.engine.graphs.keys.key_states import KeyState, KeyStates
+from tidemill.engine.graphs.key_state import KeyState
+from tidemill.engine.graphs.keys.key_states import KeyStates
 from tidemill.engine.graphs.push_paths.by_key import KeyedFiringFailure
 from tidemill.engine.graphs.push_paths.one_graph import DIRTY, FastFiringFailure
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.compiler import CompiledGraph
-from tidemill.graphs.inputs import FiringInputs
+from tidemill.graphs.definition import Reactor
+from tidemill.graphs.inputs import FiringInputs, Inputs
 from tidemill.graphs.keys import Key
 from tidemill.graphs.result import GraphResult
 
 
 class KeyedQueueGate(QueueGate):
-    """The gate in front of the queue of the selected key."""
+    """The gate in front of the queues of all keys."""
 
-    keys: KeyStates
+    def __init__(self, definition: Reactor, inputs: Inputs, dropped: Counter[str], keys: KeyStates) -> None:
+        super().__init__(definition.declared_name, inputs, definition.overflow, dropped)
+        self._keys = keys
 
-    async def wait(self) -> None:
-        key_state = self.keys.current
-        while self.is_blocked:
-            await self.wait_for_change()
-            self.keys.select(key_state)
+    def is_blocked(self, key_state: KeyState | None = None) -> bool:
+        is_blocking = self._policy.blocks and self._inputs.is_sequential and not self._is_closed
+        return is_blocking and not self.space(key_state)
+
+    def space(self, key_state: KeyState | None = None) -> int:
+        """Return how many boundaries may come for a key; for none, as many as for a new one."""
+        taken = 0 if key_state is None else self._keys.queue_length(key_state) + key_state.reserved
+        return max(0, self._inputs.capacity - taken)
+
+    def reserve(self, key_state: KeyState | None = None) -> None:
+        assert key_state is not None, "a step of a keyed accumulator has a key"
+        key_state.reserved += 1
+
+    def release(self, key_state: KeyState | None = None) -> None:
+        assert key_state is not None, "a step of a keyed accumulator has a key"
+        key_state.reserved -= 1
+        self.wake_waiters()
 
 
 class KeyedFastFirings(FastFirings):
@@ -49,8 +66,8 @@ class KeyedFastFirings(FastFirings):
             self._state.credit = self._begin_burst()
 
     def may_fire(self, state: KeyState) -> bool:
-        """Return whether the selected key has everything that a fast firing needs."""
-        graph, inputs = self.graph, self._inputs
+        """Return whether a key has everything that a fast firing needs."""
+        graph, inputs = self.graph, self._loop.inputs_of(state)
         if graph is None or state.pauses or inputs.dirty or inputs.queue:
             return False
         return graph.has_required_inputs(inputs.cache)
@@ -59,16 +76,17 @@ class KeyedFastFirings(FastFirings):
         assert self.graph is not None, "bursts are of a graph with a fast path"
         return partial(KeyedBurst, graph=self.graph)
 
-    def put_and_fire(self, index: int, boundary: Any, position: int = 0) -> None:
-        """Take a boundary of the selected key while there is credit, and fire it directly if the key allows."""
-        state, graph, key_state = self._state, self.graph, self._loop.keys.current
+    def put_and_fire(self, index: int, boundary: Any, position: int = 0, key_state: KeyState | None = None) -> None:
+        """Take a boundary of a key while there is credit, and fire it directly if the key allows."""
+        state, graph = self._state, self.graph
         credit = state.credit
         assert credit, "callers have seen the credit"
+        assert key_state is not None, "a boundary of a keyed accumulator has a key"
         if graph is None or not key_state.is_fast or not self._inputs.criteria_mask >> index & 1:
-            self._loop.put(index, boundary, position)
+            self._loop.put(index, boundary, position, key_state)
             return self._loop.fire_due()
         if position:
-            self._inputs.applied_position = position
+            self._loop.inputs_of(key_state).applied_position = position
             credit = self._follow_journal(position) or credit
         state.credit = None
         cache = key_state.cache
@@ -88,9 +106,7 @@ class KeyedFastFirings(FastFirings):
             state.credit = credit - 1
 
     def _failed_inputs(self, failure: FastFiringFailure) -> FiringInputs:
-        """Return the inputs of a fast firing that raised, with its key selected."""
-        assert isinstance(failure, KeyedFiringFailure)
-        self._loop.keys.select(failure.key_state)
+        """Return the inputs of a fast firing that raised."""
         changed = [(failure.index, failure.boundary)]
         return FiringInputs(failure.key_state.cache.copy(), changed, 1 << failure.index)
 
@@ -101,56 +117,62 @@ class KeyedFiringLoop(FiringLoop):
     fast: KeyedFastFirings
 
     def __init__(self, reactor: FiringHost, runtime: GraphRuntime) -> None:
-        super().__init__(reactor, runtime)
-        definition = reactor.definition
-        self.queue_gate = gate = KeyedQueueGate(
-            definition.declared_name, self.inputs, definition.overflow, self.dropped
-        )
-        self.keys = gate.keys = KeyStates(self.inputs, gate)
-        self.results.dead_letters.read_key = lambda: self.keys.current_key
         self._paused: dict[KeyState, None] = {}  # keys whose queues stand still
+        super().__init__(reactor, runtime)
+
+    def create_queue_gate(self) -> QueueGate:
+        self.keys = KeyStates(self.inputs)
+        return KeyedQueueGate(self.reactor.definition, self.inputs, self.dropped, self.keys)
 
     def create_fast_firings(self) -> KeyedFastFirings:
         return KeyedFastFirings(self)
 
     # -- inputs
 
-    def put(self, index: int, boundary: Any, position: int = 0) -> None:
-        """Take a boundary of the selected key."""
-        self.keys.current.is_fast = False
-        super().put(index, boundary, position)
-        self.keys.add_due()
+    def inputs_of(self, key_state: KeyState | None) -> Inputs:
+        return self.keys.inputs_of(key_state)
 
-    def refresh_window(self, index: int, content: list[Any]) -> None:
-        """Show a window's new content to the selected key without marking it as changed."""
-        self.keys.current.is_fast = False
-        super().refresh_window(index, content)
+    def state_of(self, key: Key) -> KeyState:
+        return self.keys.active[key]
 
-    def mark_changed(self) -> None:
-        """Include the selected key in the next checkpoint."""
-        if self.reactor.durability.is_durable:
-            self.keys.mark_changed()
-        super().mark_changed()
+    def put(self, index: int, boundary: Any, position: int = 0, key_state: KeyState | None = None) -> None:
+        """Take a boundary of a key."""
+        assert key_state is not None, "a boundary of a keyed accumulator has a key"
+        key_state.is_fast = False
+        self.keys.inputs_of(key_state)  # for what all reactors do with them
+        super().put(index, boundary, position, key_state)
+        self.keys.due[key_state] = None
+
+    def refresh_window(self, index: int, content: list[Any], key_state: KeyState | None = None) -> None:
+        """Show a window's new content to a key without marking it as changed."""
+        assert key_state is not None, "a window of a keyed reactor has a key"
+        key_state.is_fast = False
+        super().refresh_window(index, content, key_state)
+
+    def mark_changed(self, key_state: KeyState | None = None) -> None:
+        """Include a key in the next checkpoint; without one, what belongs to none."""
+        if key_state is not None and self.reactor.durability.is_durable:
+            self.keys.mark_changed(key_state)
+        super().mark_changed(key_state)
 
     @property
     def queued(self) -> int:
         """How many boundaries wait in the queues of all keys."""
-        self.keys.put_away_current()
-        return sum(len(one.queue) for one in self.keys.due | self._paused if one.queue)
+        return sum(self.keys.queue_length(one) for one in self.keys.due | self._paused)
 
-    def pause_queue(self, delta: int, *, always: bool = False) -> None:
-        """Pause (+1) or continue (-1) the queue of the selected key; with `always`, those of all keys."""
+    def pause_queue(self, delta: int, key_state: KeyState | None = None, *, always: bool = False) -> None:
+        """Pause (+1) or continue (-1) the queue of a key; with `always`, those of all keys."""
         if always:
             self._queue_pauses += delta
         elif self.inputs.is_sequential:
-            state = self.keys.current
-            state.pauses += delta
-            state.is_fast = False
-            self.keys.add_due()
-            if state.pauses:
-                self._paused[state] = None
+            assert key_state is not None, "a retry of a keyed reactor has a key"
+            key_state.pauses += delta
+            key_state.is_fast = False
+            self.keys.due[key_state] = None
+            if key_state.pauses:
+                self._paused[key_state] = None
             else:
-                self._paused.pop(state, None)
+                self._paused.pop(key_state, None)
         else:
             return
         self.fast_path_state.flags |= DIRTY
@@ -163,16 +185,16 @@ class KeyedFiringLoop(FiringLoop):
         self.keys.add_all_due()
         super().reevaluate()
 
-    def _take_next(self) -> PendingFiring | None:
+    def _take_next(self, key_state: KeyState | None = None) -> PendingFiring | None:  # noqa: ARG002 - it finds the key
         """Take a firing of the next key whose inputs meet the criteria."""
         keys = self.keys
         while keys.due:
             state = next(iter(keys.due))
-            keys.select(state)
-            firing = None if state.pauses else super()._take_next()
-            self.mark_changed()  # queued boundaries may have been applied, or flags cleared
-            if firing is not None and self.inputs.queue:
-                keys.move_to_end(state)
+            keys.inputs_of(state)  # for what all reactors do with them
+            firing = None if state.pauses else super()._take_next(state)
+            self.mark_changed(state)  # queued boundaries may have been applied, or flags cleared
+            if firing is not None and keys.queue_length(state):
+                keys.due.move_to_end(state)
             else:
                 del keys.due[state]
                 state.is_fast = self.fast.may_fire(state)
@@ -183,72 +205,57 @@ class KeyedFiringLoop(FiringLoop):
         return None
 
     def _with_current_graphs(self, firing: PendingFiring) -> PendingFiring | None:
-        self.select_key(firing.key)
         repeated = super()._with_current_graphs(firing)
         if repeated is None:
-            self._unpin(firing)
+            self._pin(firing, -1)
         return repeated
 
-    def select_key(self, key: Key) -> None:
-        """Select a key, which is active."""
-        self.keys.select(self.keys.active[key])
-
-    def _pinned(self, firing: PendingFiring) -> PendingFiring:
-        """Keep the key of a firing active until the firing is done."""
-        self.keys.active[firing.key].pins += 1
+    def _pin(self, firing: PendingFiring, delta: int = +1) -> PendingFiring:
+        """Keep the key of a firing active until the firing is done (-1)."""
+        self.keys.active[firing.key].pins += delta
         return firing
-
-    def _unpin(self, firing: PendingFiring) -> None:
-        self.keys.active[firing.key].pins -= 1
 
     # -- firing
 
-    def new_firing(self, inputs: FiringInputs, graphs: list[CompiledGraph]) -> PendingFiring:
-        """Return a firing of the selected key; with a journal its number is its inputs' position.
+    def new_firing(
+        self, inputs: FiringInputs, graphs: list[CompiledGraph], key_state: KeyState | None = None
+    ) -> PendingFiring:
+        """Return a firing of a key; with a journal its number is its inputs' position.
 
         A restart evaluates the keys in another order, and must give each firing the number that it had.
         """
-        series, position = self.log.series, self.inputs.applied_position
+        assert key_state is not None, "a firing of a keyed reactor has a key"
+        series, position = self.log.series, self.keys.inputs_of(key_state).applied_position
         number = self.log.next_number() if not self.reactor.durability.is_journaled else 0
         if not number:
             self.log.close_burst()
             number = position or series.next()
             series.number = max(series.number, number)
-        return self._pinned(PendingFiring(series.name, number, inputs, graphs, key=self.keys.current_key))
+        return self._pin(PendingFiring(series.name, number, inputs, graphs, key=key_state.key))
 
     def finish(self, firing: PendingFiring, started: float, results: dict[str, GraphResult]) -> FiringRecord:
-        """Process the results of a firing with its key selected."""
-        self.select_key(firing.key)
-        self._unpin(firing)
+        """Process the results of a firing, whose key may be dropped afterwards."""
+        self._pin(firing, -1)
         return super().finish(firing, started, results)
 
     def requeue_interrupted(self, firing: PendingFiring) -> None:
         """Queue an interrupted firing to be fired again whole; a manual one is done."""
         super().requeue_interrupted(firing)
         if not firing.is_repeated:
-            self._unpin(firing)
+            self._pin(firing, -1)
 
-    async def fire_inputs(self, inputs: FiringInputs) -> FiringRecord:
-        """Fire the selected key manually with these inputs, within a turn of the driver."""
+    async def fire_inputs(self, inputs: FiringInputs, key_state: KeyState | None) -> FiringRecord:
+        """Fire a key manually with these inputs, within a turn of the driver."""
+        assert key_state is not None, "a firing of a keyed reactor has a key"
         self.new_series()
-        self.keys.current.is_fast = False
+        key_state.is_fast = False
         series, number = self.log.manual_series.name, self.log.next_manual_number()
-        graphs, key = self.ready_graphs(inputs.snapshot), self.keys.current_key
-        firing = PendingFiring(series, number, inputs, graphs, manual=True, key=key)
-        return await self.driver.fire(self._pinned(firing))
+        graphs = self.ready_graphs(inputs.snapshot)
+        firing = PendingFiring(series, number, inputs, graphs, manual=True, key=key_state.key)
+        return await self.driver.fire(self._pin(firing))
 
-    def _retry(self, firing: PendingFiring) -> None:
-        super()._retry(self._pinned(firing))
-
-    def _make_resume(self) -> Callable[[], None]:
-        """Return the function that lets the queue of the selected key continue when a retry has ended."""
-        key_state = self.keys.current
-
-        def resume() -> None:
-            self.keys.select(key_state)
-            self.pause_queue(-1)
-
-        return resume
+    def _retry(self, firing: PendingFiring, key_state: KeyState | None) -> None:
+        super()._retry(self._pin(firing), key_state)
 
     # -- graphs
 
@@ -263,4 +270,4 @@ class KeyedFiringLoop(FiringLoop):
         for firing in firings:
             if firing.key not in self.keys.active:
                 self.keys.create(firing.key)
-            super().restore_firings([self._pinned(firing)])
+            super().restore_firings([self._pin(firing)])

@@ -1,21 +1,22 @@
 """A keyed reactor, or one of its partitions: a running reactor with many keys."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
 
+from tidemill.engine.graphs.key_state import KeyState
 from tidemill.engine.graphs.keys.key_memory import KeyMemory
-from tidemill.engine.graphs.keys.key_states import KeyState
 from tidemill.engine.graphs.keys.keyed_ingest import KeyedAccumulator
 from tidemill.engine.graphs.keys.keyed_kinds import KeyedBatch
 from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringLoop
 from tidemill.engine.graphs.reactors.reactor import ReactorKeys, RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.engine.graphs.unread_state import UnreadState
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.health import ReactorHealth
+from tidemill.graphs.inputs import Inputs
 from tidemill.graphs.keys import InvalidKeyError, Key, check_key, partition_of, to_tuples
 from tidemill.graphs.result import Firing
 from tidemill.graphs.state import KeyCounts
@@ -59,21 +60,17 @@ class KeysOfReactor(ReactorKeys):
         if self._reactor.key_memory.is_stored(checked := self.check(key)):
             await self._reactor.key_memory.load(checked)
 
-    def read_current(self) -> Key | None:
-        return self._reactor.firing_loop.keys.current_key
-
     def counts(self) -> KeyCounts:
         memory = self._reactor.key_memory
         return KeyCounts(
             total=memory.total, active=len(self._reactor.firing_loop.keys.active), stored=memory.index.count
         )
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether the selected key has work to do after a restart, without a new event."""
-        inputs = self._reactor.firing_loop.inputs
+    def is_pending(self, key_state: KeyState) -> bool:
+        """Return whether a key has work to do after a restart, without a new event."""
+        inputs = self._reactor.firing_loop.inputs_of(key_state)
         is_due = bool(inputs.queue) or bool(inputs.dirty and inputs.is_criteria_met)
-        return is_due or any(one.kind.buffers_events and one.kind.buffered_events for one in self._reactor.accumulators)
+        return is_due or self.is_buffering(key_state)
 
     def stored_facts(self) -> dict[str, Any]:
         return {
@@ -92,8 +89,7 @@ class KeyedReactor(RunningReactor):
     def __init__(self, definition: Reactor, tenant: str, runtime: GraphRuntime) -> None:
         self._lost_sources: set[str] = set()  # that another part of the node, or another node, reads for it
         super().__init__(definition, tenant, runtime)
-        self.key_memory = KeyMemory(self.name, self.firing_loop.keys, runtime)
-        self.key_memory.is_busy = self.keys.is_buffering
+        self.key_memory = KeyMemory(self.name, self.firing_loop.keys, runtime, self.keys.is_buffering)
         self.key_history = KeyHistory()
         self._is_counted = False
 
@@ -135,16 +131,15 @@ class KeyedReactor(RunningReactor):
     def create_firing_loop(self) -> KeyedFiringLoop:
         return KeyedFiringLoop(self, self.runtime)
 
-    def make_flush(self) -> Callable[[], None]:
-        """Return the function that flushes the batches of the key that has fired, which may happen later."""
-        keys = self.firing_loop.keys
-        fired = keys.current
+    def make_flush(self, key_state: KeyState | None) -> Callable[[], None]:
+        """Return the function that flushes the batches of the key that has fired, which stays active until then."""
+        assert key_state is not None, "a firing of a keyed reactor has a key"
+        fired = key_state
         fired.pins += 1
 
         def flush() -> None:
             fired.pins -= 1
-            keys.select(fired)
-            self.flush_batches()
+            self.flush_batches(fired.key)
 
         return flush
 
@@ -153,20 +148,17 @@ class KeyedReactor(RunningReactor):
         key_state = await keys.activate(self.keys.check(key))
         key_state.pins += 1
         try:
-            return await self.commands.fire_manually(values, partial(keys.select, key_state))
+            return await self.commands.fire_manually(values, key_state)
         finally:
             key_state.pins -= 1
 
-    def show_key(self, key: Any) -> None:
-        keys = self.firing_loop.keys
-        if key is None:
-            keys.deselect()
-        elif (key_state := keys.active.get(check_request_key(key))) is not None:
-            keys.select(key_state)
-        else:
-            raise NotFoundError(
-                "key", repr(key), f"reactor '{self.definition.declared_name}' has no active key {key!r}"
-            )
+    def inputs_of(self, key: Any) -> Inputs:
+        """Return the inputs of a key, for one who reads them at once; without a key, empty ones."""
+        key_state = None if key is None else self.firing_loop.keys.active.get(check_request_key(key))
+        if key is not None and key_state is None:
+            name = self.definition.declared_name
+            raise NotFoundError("key", repr(key), f"reactor '{name}' has no active key {key!r}")
+        return self.firing_loop.inputs_of(key_state)
 
     def redefine(self, definition: Reactor, graphs: dict[str, CompiledGraph]) -> None:
         """Become another version, which may read keys in another way; states stay with the keys that they have."""
@@ -177,12 +169,13 @@ class KeyedReactor(RunningReactor):
         self._update_degraded()
         super().redefine(definition, graphs)
 
-    def migrate_inputs(self, convert: Callable[[int, Any], Any]) -> int:
+    def migrate_inputs(self, convert: Callable[[int, Any], Any], unread: UnreadState) -> int:
         """Convert the inputs of all active keys, and write them again."""
         lost = 0
-        for _ in self.firing_loop.keys.select_each():
-            lost += self.firing_loop.inputs.migrate(convert)
-            self.firing_loop.mark_changed()
+        for key_state in tuple(self.firing_loop.keys.active.values()):
+            unread.key = key_state.key
+            lost += self.firing_loop.inputs_of(key_state).migrate(convert)
+            self.firing_loop.mark_changed(key_state)
         return lost
 
 

@@ -77,8 +77,7 @@ class RelayedEvents:
                 if may_accept_later(receipt):
                     return receipt.reason
                 # No await since the event has happened: a snapshot has the event and its number, or neither.
-                self._keyed.emitter.offset = number
-                self._keyed.emitter.mark_changed()
+                self._keyed.emitter.move_offset(number)
                 if count % PUSHES_PER_YIELD == 0:
                     await asyncio.sleep(0)
         self._pushes.count(len(waiting), self._keyed.clock.monotonic() - started)

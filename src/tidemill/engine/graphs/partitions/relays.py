@@ -114,10 +114,10 @@ class RelayedPolling(Polling):
 
     async def emit_answer(self, boundary: Any) -> None:
         if boundary is None:
-            self.emitter.suppress(None)
+            self.emitter.suppress(self.emitter.held)
             return
         if self.accumulator.definition.state is not None:
-            self.emitter.state = boundary
+            self.emitter.held.state = boundary
         await self._sink.deliver([boundary], "json", None, replays=False)
 
     async def read_again(self, error: WentBackError) -> None:

@@ -120,6 +120,8 @@ class FastFiringFailure:
 
     __slots__ = ("boundary", "error", "generated", "index", "started")
 
+    key_state: Any = None  # of a keyed reactor: of the key that it fired
+
     def __init__(
         self, index: int, boundary: Any, started: float, error: BaseException, generated: GeneratedFunction
     ) -> None:

@@ -168,6 +168,7 @@ class Outbox:
             attempts=failed.attempts,
             workflow=subscription.workflow,
             firing_id=firing.id,
+            key=start.record.key,
         )
         if subscription not in self._failing:
             self._failing.add(subscription)

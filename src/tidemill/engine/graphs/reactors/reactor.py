@@ -16,6 +16,7 @@ from tidemill.engine.graphs.durability.write_health import WriteHealth
 from tidemill.engine.graphs.firing.commands import FiringCommands
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.host import FiringHost
+from tidemill.engine.graphs.key_state import KeyState
 from tidemill.engine.graphs.reactors.feed_outbox import FeedOutbox
 from tidemill.engine.graphs.reactors.outbox import FailedStart, Outbox
 from tidemill.engine.graphs.runtime import GraphRuntime
@@ -25,7 +26,7 @@ from tidemill.engine.graphs.value_migration import ValueMigrator
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.health import REACTOR_TRANSITIONS, ReactorHealth
-from tidemill.graphs.inputs import FiringInputs
+from tidemill.graphs.inputs import FiringInputs, Inputs
 from tidemill.graphs.keys import Key
 from tidemill.graphs.outcomes import DeadLetter, to_jsonable
 from tidemill.graphs.result import Firing
@@ -97,10 +98,6 @@ class ReactorKeys:
         """Read the state of a key from the store, if it is there and not in memory."""
         self.check(key)
 
-    def read_current(self) -> Key | None:
-        """Return the selected key; None without keys."""
-        return None
-
     def counts(self) -> KeyCounts | None:
         """Return how many keys there are; None without keys."""
         return None
@@ -125,7 +122,7 @@ class RunningReactor(FiringHost):
         self.health_since = self.counted_since = self.clock.now()
         self.restart_state = RestartState()
         self.accumulators: list[RunningAccumulator] = []
-        self._batches: list[Kind] = []
+        self._batches: list[RunningAccumulator] = []
         self.durability = runtime.durability.policy_for(definition)
         self.write_health = WriteHealth(self.name, self.update_health)
         self.generation = 0  # of its part of the checkpoint
@@ -159,7 +156,7 @@ class RunningReactor(FiringHost):
         """Connect an accumulator as the input at this index."""
         self.accumulators.append(accumulator)
         if accumulator.kind.flushes_after_firing:
-            self._batches.append(accumulator.kind)
+            self._batches.append(accumulator)
         accumulator.add_target(self.firing_loop, index)
 
     def all_dropped(self) -> Counter[str]:
@@ -169,34 +166,35 @@ class RunningReactor(FiringHost):
 
     @property
     def batches(self) -> Sequence[Kind]:
-        return self._batches
+        return [one.kind for one in self._batches]
 
-    def window_feed(self, window: str) -> Callable[[Any], None]:
+    def window_feed(self, window: str, key: Key | None = None) -> Callable[[Any], None]:
         fed = self.accumulators[self.definition.accumulator_names.index(window)]
-        return partial(fed.kind.feed, source_reactor=self.firing_loop)
+        return partial(fed.kind.feed, source_reactor=self.firing_loop, held=fed.held_at(key))
 
     def push_feed(self, graph: str, accumulator: str, value: Any) -> None:
         tenant = graph.rpartition("/")[0] or self.tenant  # of the graph: it may be bound to another tenant's reactor
         self.feed_outbox.put((tenant, accumulator), value)
 
-    def replace_windows(self, values: Sequence[Any]) -> None:
+    def replace_windows(self, values: Sequence[Any], key_state: KeyState | None) -> None:
+        key = None if key_state is None else key_state.key
         for one, value in zip(self.accumulators, values, strict=True):
             if one.definition.is_window:
-                one.kind.replace_buffer(value)
+                one.kind.replace_events(one.held_at(key), value)
 
-    def after_firing(self, *, ok: bool) -> None:
-        flush = self.make_flush() if ok and self._batches else None
+    def after_firing(self, key_state: KeyState | None = None, *, ok: bool) -> None:
+        flush = self.make_flush(key_state) if ok and self._batches else None
         if flush is not None or self.durability.writes_each_firing:
             self.durability.after_firing(self.runtime.durability, flush)
 
-    def make_flush(self) -> Callable[[], None]:
-        """Return the function that flushes the batches after this firing."""
+    def make_flush(self, key_state: KeyState | None) -> Callable[[], None]:  # noqa: ARG002 - without keys
+        """Return the function that flushes the batches after this firing, which may happen later."""
         return self.flush_batches
 
-    def flush_batches(self) -> None:
+    def flush_batches(self, key: Key | None = None) -> None:
         """Flush the batches after a firing."""
         for one in self._batches:
-            one.after_firing()
+            one.kind.after_firing(one.held_at(key))
 
     # -- durability
 
@@ -238,9 +236,10 @@ class RunningReactor(FiringHost):
         self.keys.check(key)
         return await self.commands.fire_manually(values)
 
-    def show_key(self, key: Any) -> None:
-        """Let the inputs be those of a key, for one who reads them."""
+    def inputs_of(self, key: Any) -> Inputs:
+        """Return the inputs of a key, for one who reads them at once; without keys, of the reactor."""
         self.keys.check(key)
+        return self.firing_loop.inputs
 
     # -- graphs
 
@@ -266,7 +265,7 @@ class RunningReactor(FiringHost):
     def redefine(self, definition: Reactor, graphs: dict[str, CompiledGraph]) -> None:
         """Become another version of the same reactor: log and subscribers stay, and inputs that fit."""
         pairs = zip(self.definition.accumulators, definition.accumulators, strict=True)
-        unread = UnreadState(self.keys.read_current)
+        unread = UnreadState()
         migrators = {index: _migrator_for(new, unread) for index, (old, new) in enumerate(pairs) if old is not new}
         self.definition = definition
         self.durability = self.runtime.durability.policy_for(definition)
@@ -274,7 +273,7 @@ class RunningReactor(FiringHost):
         loop.is_redefined = True
         loop.inputs.resize(definition.capacity)
         convert = partial(_convert_input, migrators)
-        if lost := self.migrate_inputs(convert):
+        if lost := self.migrate_inputs(convert, unread):
             loop.dropped["migration"] += lost
         self.runtime.supervisor.on_unread_state(self, unread.describe())
         loop.results.dead_letters.migrate(partial(_migrate_dead_letter, definition.accumulator_names, convert))
@@ -283,7 +282,7 @@ class RunningReactor(FiringHost):
         loop.request_checkpoint()
         self.set_graphs(graphs)
 
-    def migrate_inputs(self, convert: Callable[[int, Any], Any]) -> int:
+    def migrate_inputs(self, convert: Callable[[int, Any], Any], unread: UnreadState) -> int:  # noqa: ARG002
         """Convert all inputs to a newer declaration; return how many did not fit."""
         return self.firing_loop.inputs.migrate(convert)
 
