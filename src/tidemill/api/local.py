@@ -84,8 +84,9 @@ class LocalApi:
 
     async def wait(self, run: str, timeout: Duration | None = None) -> RunResult:
         """Return the result of a run when it has ended; TimeoutError after the timeout."""
+        seconds = None if timeout is None else _parse_timeout(timeout)
         with self._services.workflows.watcher.require_open():
-            return await self._services.workflows.watcher.wait(self._caller, run, _parse_timeout(timeout))
+            return await self._services.workflows.watcher.wait(self._caller, run, seconds)
 
     async def watch_reactor(self, name: str, every: Duration) -> AsyncGenerator[ReactorState, None]:
         """Yield the state of a reactor whenever it has changed, at most so often."""
@@ -96,9 +97,9 @@ class LocalApi:
                     yield state
 
 
-def _parse_timeout(timeout: Duration | None) -> float | None:
+def _parse_timeout(timeout: Duration) -> float:
     try:
-        return None if timeout is None else parse_duration(timeout)
+        return parse_duration(timeout)
     except ValueError as error:
         raise RequestError(f"timeout: {error}", code="invalid_timeout") from None
 

@@ -118,7 +118,7 @@ def _plan_after_success(
 ) -> list[Command] | None:
     """Return the commands for some tasks and their downstream tasks; None if trigger rules have to decide."""
     commands: list[Command] = []
-    for task in spec.with_downstream(changed):
+    for task in _with_downstream(spec, changed):
         row = rows[task.name, UNMAPPED]
         if row.state is TaskState.NONE:
             ended = [state for edge in task.edges if (state := rows[edge.source, UNMAPPED].state).is_terminal]
@@ -129,6 +129,13 @@ def _plan_after_success(
         elif row.state in _SLEEPING_STATES and row.wake_at is not None and row.wake_at <= now:
             commands.append(Transition(task.name, UNMAPPED, row.state, TaskState.SCHEDULED))
     return commands
+
+
+def _with_downstream(spec: WorkflowSpec, names: Collection[str]) -> Collection[TaskSpec]:
+    """Return some tasks and their direct downstream tasks, in topological order."""
+    if len(names) == 1:  # as nearly always
+        return spec.with_downstream[next(iter(names))]
+    return spec.sort_topologically({task.name for name in names for task in spec.with_downstream[name]})
 
 
 _SLEEPING_STATES = (TaskState.UP_FOR_RETRY, TaskState.DEFERRED)

@@ -160,22 +160,18 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {name: tuple(names) for name, names in downstream.items()}
 
     @cached_property
-    def _with_downstream(self) -> dict[str, tuple[TaskSpec, ...]]:
+    def with_downstream(self) -> dict[str, tuple[TaskSpec, ...]]:
+        """By task, it and its direct downstream tasks, in topological order."""
         return {
-            task.name: tuple(self._sort_topologically({task.name, *self.downstream[task.name]})) for task in self.tasks
+            task.name: tuple(self.sort_topologically({task.name, *self.downstream[task.name]})) for task in self.tasks
         }
-
-    def with_downstream(self, names: Collection[str]) -> Collection[TaskSpec]:
-        """Return the named tasks and their direct downstream tasks, in topological order."""
-        if len(names) == 1:
-            return self._with_downstream[next(iter(names))]
-        return self._sort_topologically({task.name for name in names for task in self._with_downstream[name]})
 
     @cached_property
     def _position(self) -> dict[str, int]:
         return {task.name: number for number, task in enumerate(self.topological_order)}
 
-    def _sort_topologically(self, names: Collection[str]) -> list[TaskSpec]:
+    def sort_topologically(self, names: Collection[str]) -> list[TaskSpec]:
+        """Return the named tasks, in topological order."""
         return [self.by_name[name] for name in sorted(names, key=self._position.__getitem__)]
 
     @cached_property

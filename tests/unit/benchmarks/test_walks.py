@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.bench_walks import LIMITS, Walk, recorder, walk_http_start
+from benchmarks.bench_walks import LIMITS, Walk, recorder, walk_http_start, walk_run
 
 
 @pytest.fixture(autouse=True)
@@ -32,3 +32,10 @@ async def test_a_start_over_http_crosses_few_files(tmp_path: Path) -> None:
     walk = await walk_http_start(2, str(tmp_path))
     assert {"server/derive.py", "api/runs.py", "storage/sqlite/runs.py"} <= set(walk.files)
     keep_within("start over HTTP", walk)
+
+
+async def test_a_run_of_two_tasks_takes_few_calls(tmp_path: Path) -> None:
+    """What is the same for every run of a version, or for every task of a run, is found out once."""
+    walk = await walk_run(3, str(tmp_path))
+    assert {"workflows/run_draft.py", "storage/sqlite/apply_changes.py"} <= set(walk.files)
+    keep_within("two-task run", walk)

@@ -354,8 +354,12 @@ def encode_change(change: Change, now: datetime) -> EncodedChange:
         removed=[_guard_columns(run, row) for row in change.removed] if change.removed else [],
         progress_updates=progress_updates,
         task_updates=task_updates,
-        added=[(run, row.task, row.index, *encode_task(row, lease_until)) for row in change.added],
-        attempts=[(*encode_attempt(row), change.outputs.get(row.key)) for row in change.attempts],
+        added=[(run, row.task, row.index, *encode_task(row, lease_until)) for row in change.added]
+        if change.added
+        else [],
+        attempts=[(*encode_attempt(row), change.outputs.get(row.key)) for row in change.attempts]
+        if change.attempts
+        else [],
         history=None if change.history is None else encode_history(change.history),
         fire=None if change.fire is None else _encode_fire(change.fire),
     )

@@ -304,17 +304,13 @@ class InProcess(Executor):
         call_node = None if self._handle_call is None else partial(self._call_node, attempt.request)
         on_log, sink = partial(self.add_output, attempt), None
         if attempt.request.captures_output:
-            self._observe_output()
             sink = attempt
+            if not self._observes_output:
+                self._observes_output = True
+                AUTHOR_OUTPUT.open()
+            else:  # the streams may have been replaced since the last attempt
+                AUTHOR_OUTPUT.observe_streams()
         return CallEnvironment(self._clock, on_log, self._pid, call_node=call_node, mask=self._mask, output=sink)
-
-    def _observe_output(self) -> None:
-        """Observe what code of this process writes, even if its streams were replaced since the last attempt."""
-        if self._observes_output:
-            AUTHOR_OUTPUT.observe_streams()
-        else:
-            self._observes_output = True
-            AUTHOR_OUTPUT.open()
 
     def _call_node(self, request: AttemptRequest, call: NodeCall) -> Any:
         """Make a call on the node's own loop, from any thread."""

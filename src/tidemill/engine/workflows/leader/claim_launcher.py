@@ -33,8 +33,8 @@ class ClaimLauncher:
                 continue
             try:
                 self._tasks.launch(active.run, row, active.spec, active.rows, active.outputs)
-            finally:
-                self._slots.release_launched(active, row)  # not before: the slot was reserved until it is used
+            finally:  # not before: the slot was reserved until it is used
+                self._slots.executor_slots.release(active.run.id, (row.task, row.index))
 
     async def read_and_launch(self, active: ActiveRun, row: TaskRow) -> None:
         """Read the inputs of a claimed task, and launch it."""

@@ -55,7 +55,7 @@ class RunAdmission:
         if known is not None and known[1].state is run.state is RunState.RUNNING and known[1].backfill == run.backfill:
             self._known[run.id] = (run.sequence, 0, run.id) if run.sequence else known[0], run
             return
-        turn = self._take_out(run.id)
+        turn = None if known is None else self._take_out(run.id)
         if run.state.is_terminal:
             return
         if run.sequence:

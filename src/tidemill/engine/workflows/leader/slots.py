@@ -343,7 +343,7 @@ class SlotAllocator:
         row = active.rows.get((attempt.task, attempt.element))
         if row is None or row.executor not in self._attempts.executors:
             return None
-        return self._request(active, row).key
+        return self.executor_slots.key_of(row, active.version)
 
     def release_kept(self, active: ActiveRun) -> None:
         """Release the slots that were kept for a run: its change is made now, or not at all."""
@@ -408,14 +408,10 @@ class SlotAllocator:
             active.is_stale = True  # so that it is pinned to its own version again
         self.release_claims(active, claimed)
 
-    def release_launched(self, active: ActiveRun, row: TaskRow) -> None:
-        """Release the slot that was reserved for a claim: the task uses it by now, or was not launched."""
-        self.executor_slots.release(active.run.id, (row.task, row.index))
-
     def release_claims(self, active: ActiveRun, claimed: Collection[TaskRow]) -> None:
         """Release the slots that were reserved for claims; tasks that were not claimed are queued again."""
         for row in claimed:
-            self.release_launched(active, row)
+            self.executor_slots.release(active.run.id, (row.task, row.index))
         rows = [active.rows.get((row.task, row.index)) for row in claimed]
         self.enqueue(active, [row for row in rows if row is not None and row.state is TaskState.SCHEDULED])
 

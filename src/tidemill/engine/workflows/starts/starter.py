@@ -101,8 +101,7 @@ class RunStarter:
         WorkflowPausedError if its workflow is paused, StartSuppressedError if it is about something that has a run.
         The store decides, so both hold on every node immediately.
         """
-        workflow = self._newest_workflow(request)
-        version = VersionKey(request.tenant, workflow.name, workflow.wired().spec.version)
+        workflow, version = self._newest_version(request)
         starting = self._versions.starting
         starting[version] += 1  # a hot swap must not discard the version before the run is stored
         try:
@@ -112,19 +111,21 @@ class RunStarter:
         finally:
             starting[version] -= 1
 
-    def _newest_workflow(self, request: StartRequest) -> Workflow:
-        """Return the requested workflow, or the one that has replaced it since the request was made.
+    def _newest_version(self, request: StartRequest) -> tuple[Workflow, VersionKey]:
+        """Return the requested workflow, or the one that has replaced it since the request was made, and its version.
 
         OperationError if it was changed after it was loaded.
         """
         requested = request.workflow
         current = self._versions.current.get((request.tenant, requested.name))
         newest = None if current is None else self._versions.loaded.get(current)
-        if newest is requested and current is not None and current.version != requested.wired().spec.version:
+        workflow = newest or requested
+        version = VersionKey(request.tenant, workflow.name, workflow.wired().spec.version)
+        if newest is requested and version != current:
             raise OperationError(
                 f"workflow '{requested.name}' was changed after it was loaded: load it again, await node.load(...)"
             )
-        return newest or requested
+        return workflow, version
 
     def _build_run(self, request: StartRequest, workflow: Workflow, version: VersionKey) -> RunRow:
         now, cause = self._runtime.clock.now(), request.cause or RunCause()
