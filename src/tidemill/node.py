@@ -149,6 +149,7 @@ class Node(NodeOperations):
             self.event_feed.close()
             if self._parts.ray_hosts is not None:
                 await self._parts.ray_hosts.close()
+            await self._parts.router.close()
             await self._packages.stop()
             await self._workflows.close(self.settings.unload_timeout)
             await self._packages.close()

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from tidemill.engine.access.given_values import GivenValues
+from tidemill.engine.forwarding.wire import OpenWire, open_websocket
 from tidemill.engine.graphs.runtime import HealthFilter, OpenReader, keep_health
 from tidemill.engine.graphs.sources.reader import open_reader
 from tidemill.engine.workflows.executors.code import LoadedWorkflows
@@ -137,6 +138,8 @@ class NodeProfile(msgspec.Struct, frozen=True, kw_only=True):
     """What the node is: a worker only runs attempts."""
     name: str | None = None
     """The name under which the node is listed; None: the host's name and the pid."""
+    open_wire: OpenWire = open_websocket
+    """Opens a connection to another node."""
     labels: tuple[str, ...] = ()
     """What a worker offers to tasks."""
     spans: SpanRecorder | None = None

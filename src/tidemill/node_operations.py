@@ -13,6 +13,7 @@ from tidemill.api.local import LocalApi
 from tidemill.api.runs import list_runs
 from tidemill.api.services import NodeServices, Services
 from tidemill.api.workflows import WorkflowDetails, set_workflow_paused
+from tidemill.engine.forwarding.router import OwnerRouter
 from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.client.partitioned_handle import PartitionedHandle
 from tidemill.engine.graphs.handle import ReactorHandle
@@ -333,6 +334,12 @@ class NodeOperations:
             settings=self.settings,
             node=NodeServices(self._graph_client, self._packages, self._metrics, self.history),
         )
+
+    @property
+    def forwarding(self) -> OwnerRouter | None:
+        """Reaches other nodes, and serves what they ask; None for a node without a store."""
+        router = self._parts.router
+        return router if isinstance(router, OwnerRouter) else None
 
     @property
     def workflow_client(self) -> WorkflowClient:

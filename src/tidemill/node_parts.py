@@ -290,7 +290,7 @@ def _make_router(
     if base.store is None or base.ownership is None:
         operations.connect(operations)
         return operations
-    router = OwnerRouter(operations, scheduler, base.store, base.ownership)
+    router = OwnerRouter(operations, scheduler, base.store, base.ownership, base.profile.open_wire)
     scheduler.sharing = SharedPartitions(
         scheduler,
         scheduler.runtime,

@@ -163,6 +163,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     oidc_allow_private: bool = False
     server_url: str | None = None
     public_url: str | None = None
+    peer_url: str | None = None
     unfinished: Literal["pin", "upgrade", "cancel"] = "pin"
     unread_state: Literal["warn", "refuse"] = "warn"
     event_loop: EventLoop = "auto"

@@ -8,7 +8,7 @@ from tidemill.access.principal import Permission
 from tidemill.api.runs import get_run
 from tidemill.api.table import OPERATIONS
 from tidemill.server.derive import to_route, to_routes
-from tidemill.server.live import push_socket, reactor_socket
+from tidemill.server.live import link_socket, push_socket, reactor_socket
 from tidemill.server.routes import (
     attempts,
     events,
@@ -83,6 +83,8 @@ LIVE = (
     # Commands need the permission to write as well: the connection checks each.
     websocket("/ws/reactors/{name:str}", reactor_socket.reactor_socket, READ, resource="reactors"),
     websocket("/ws/reactors/{owner:str}/{name:str}", reactor_socket.shared_reactor_socket, READ),
+    # Nodes prove with their own keys that they are of the store.
+    websocket("/ws/links", link_socket.link_socket, NONE),
 )
 
 # What attempts do is recorded with their runs, not in the audit log.

@@ -1,4 +1,4 @@
-"""Serves an application on a socket, until the server stops."""
+"""The node of a server, and what serves an application on a socket until the server stops."""
 
 import asyncio
 import errno
@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from ipaddress import IPv4Network, ip_address, ip_network
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -15,6 +15,8 @@ from h11 import LocalProtocolError
 from websockets.exceptions import InvalidState
 
 from tidemill.kernel.errors import OperationError
+from tidemill.node import Node
+from tidemill.node_arguments import NodeProfile
 from tidemill.server.connections import Connections
 from tidemill.server.http_protocol import HttpConnection, WebSocketConnection
 
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidemill.server")
 
 LOOPBACK = "127.0.0.1"
+NO_PEER_URL = "off"
+"""The setting of a server that other nodes reach through the store only."""
+UNROUTED = {False: "192.0.2.1", True: "2001:db8::1"}
+"""Addresses for documentation, by whether they are of IPv6: no machine has them."""
 BACKLOG = 2048
 ACCEPTS_PER_TURN = 32
 """Connections that are accepted before others have their turn; those that made room for them are closed by then."""
@@ -274,3 +280,35 @@ def reachable_url(url: str) -> str | None:
     """Return the address of a server if other machines can use it: neither a loopback address nor all addresses."""
     host = ip_address(urlsplit(url).hostname or LOOPBACK)
     return None if host.is_loopback or host.is_unspecified else url
+
+
+def own_url(url: str) -> str:
+    """Return an address of a server that leads to it from other machines, if it listens on more than loopback."""
+    parts = urlsplit(url)
+    if not ip_address(parts.hostname or LOOPBACK).is_unspecified:
+        return url
+    is_ipv6 = ":" in (parts.hostname or "")
+    with socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((UNROUTED[is_ipv6], 9))  # sends nothing: the system chooses the address to send from
+            host = str(probe.getsockname()[0])
+        except OSError:
+            host = "::1" if is_ipv6 else LOOPBACK
+    return f"http://[{host}]:{parts.port}" if is_ipv6 else f"http://{host}:{parts.port}"
+
+
+class ServerNode(Node):
+    """A node that is served over the network; it takes what `Node` takes."""
+
+    def __init__(self, store: str | None = None, **options: Any) -> None:
+        super().__init__(store, **options, _profile=NodeProfile(kind="server"))
+
+    async def _start(self) -> None:
+        await super()._start()
+        self.start_serving()
+
+    async def take_links_at(self, url: str) -> None:
+        """Let other nodes on the store forward to this one directly: it answers at `url`, or where `peer_url` says."""
+        address = self.settings.peer_url or url
+        if address != NO_PEER_URL and self.forwarding is not None:
+            await self.forwarding.take_links_at(address)

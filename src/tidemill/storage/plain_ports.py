@@ -8,6 +8,7 @@ from tidemill.storage.tables.graphs import DeadLetters, Pauses, Recoveries
 from tidemill.storage.tables.logs import Logs
 from tidemill.storage.tables.orders import AttemptOrders, CodeBundles
 from tidemill.storage.tables.packages import Packages, PackageStates, TrustedKeys
+from tidemill.storage.tables.peers import Peers
 from tidemill.storage.tables.pools import Pools
 from tidemill.storage.tables.requests import RequestRecords
 from tidemill.storage.tables.schedules import Schedules
@@ -28,6 +29,7 @@ def add_plain_ports(store: Store, plain: PlainDatabase) -> None:
     store.steps = Steps(plain)
     store.backfills = Backfills(plain)
     store.pools = Pools(plain)
+    store.peers = Peers(plain)
     store.packages = Packages(plain)
     store.package_states = PackageStates(plain)
     store.trusted_keys = TrustedKeys(plain)

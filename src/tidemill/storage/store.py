@@ -15,6 +15,7 @@ from tidemill.storage.store_size import StoreKind, StoreSize
 from tidemill.storage.tables.access import ApiKeys, AuditEntries, Tenants
 from tidemill.storage.tables.graphs import DeadLetters, Pauses, Recoveries
 from tidemill.storage.tables.packages import Packages, PackageStates, TrustedKeys
+from tidemill.storage.tables.peers import Peers
 from tidemill.storage.tables.requests import RequestRecords
 from tidemill.storage.tables.sessions import Accounts, Sessions, Tickets
 from tidemill.storage.tables.variables import Secrets, Variables
@@ -29,6 +30,7 @@ class Store(WorkflowStore, Protocol):
     producers: Producers
     part_owners: PartOwners
     mailbox: Mailbox
+    peers: Peers
     dead_letters: DeadLetters
     recoveries: Recoveries
     pauses: Pauses

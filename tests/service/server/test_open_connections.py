@@ -13,7 +13,7 @@ from tidemill.access.principal import Role
 from tidemill.engine.access.keys import NewKey
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
 from tidemill.server.authentication import CredentialAuthentication
-from tidemill.server.server_node import ServerNode
+from tidemill.server.serving import ServerNode
 
 PATIENCE = 20.0  # seconds until a test gives up
 STREAM = {"accept": "text/event-stream"}

@@ -23,7 +23,7 @@ from tidemill.kernel.errors import StoreError
 from tidemill.server.authentication import CredentialAuthentication
 from tidemill.server.live import connection, push_socket
 from tidemill.server.pushes import NOT_STORED
-from tidemill.server.server_node import ServerNode
+from tidemill.server.serving import ServerNode
 
 SOCKET = "/ws/accumulators/orderbook"
 COMMANDS = "/reactors/market/commands"

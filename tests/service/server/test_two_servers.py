@@ -1,5 +1,6 @@
 """Two servers on one store: each answers for the reactors that the other one runs."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,9 +23,12 @@ class Pair(NamedTuple):
     other: Served
 
 
-@pytest.fixture
-async def servers(tmp_path: Path) -> AsyncIterator[Pair]:
-    """Two servers on one store, with the same packages."""
+PATIENCE = 20.0  # seconds until a test gives up
+
+
+@pytest.fixture(params=["mailbox", "link"])
+async def servers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
+    """Two servers on one store, with the same packages; the owner can be reached through the store, or directly."""
     address = f"sqlite:///{tmp_path}/store.db"
     options: dict[str, Any] = {"strategy": "sequential", "durability": "boundary", "capacity": 2, "overflow": "reject"}
     async with (
@@ -33,7 +37,19 @@ async def servers(tmp_path: Path) -> AsyncIterator[Pair]:
         served(first) as owner,
         served(second) as other,
     ):
+        if request.param == "link":
+            await link(owner, other)
         yield Pair(owner, other)
+
+
+async def link(owner: Served, other: Served) -> None:
+    """Wait until the other server has a link to the owner."""
+    assert owner.node.forwarding is not None
+    assert other.node.forwarding is not None
+    await owner.node.forwarding.take_links_at(owner.url)
+    async with asyncio.timeout(PATIENCE):
+        while other.node.forwarding.links.open_count == 0:
+            await other.http.get("/accumulators")
 
 
 async def test_pushes_at_any_server_give_the_receipts_of_the_owner(servers: Pair) -> None:

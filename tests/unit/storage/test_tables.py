@@ -19,7 +19,7 @@ from tidemill.storage.sqlite.run_rows import ATTEMPT_COLUMNS, RUN_COLUMNS, TASK_
 from tidemill.storage.tables.access import TENANT_TABLES
 from tidemill.storage.tables.database import Dialect, Statement
 
-INSTANCE_TABLES = {"instance", "pools", "tenants"}
+INSTANCE_TABLES = {"instance", "owners", "peers", "pools", "tenants", "unreached_peers"}
 """Plain tables whose rows belong to no tenant, or are tenants."""
 OF_RUNS = {"logs", "notes", "steps", "task_runs", "runs"}
 """Tables whose rows are deleted with their run."""

@@ -29,7 +29,7 @@ from tidemill.kernel.settings import Settings
 if TYPE_CHECKING:
     from litestar.types import ASGIApp
 
-    from tidemill.node import Node
+    from tidemill.server.serving import ServerNode
 
 
 def server(
@@ -58,7 +58,7 @@ def server(
     """
     from tidemill.server.app import make_server_app
     from tidemill.server.authentication import is_loopback
-    from tidemill.server.server_node import ServerNode
+    from tidemill.server.serving import ServerNode
     from tidemill.telemetry.logs import writing_logs
 
     interrupts = Interrupts(on_second=lambda: print_error("stopped without waiting for running tasks"))
@@ -80,13 +80,15 @@ def server(
     raise typer.Exit(0)  # a signal is how this command ends
 
 
-async def _serve(node: "Node", app: "ASGIApp", host: str, port: int, interrupts: Interrupts, output: Format) -> None:
+async def _serve(
+    node: "ServerNode", app: "ASGIApp", host: str, port: int, interrupts: Interrupts, output: Format
+) -> None:
     """Serve the node until a signal comes."""
     import asyncio
 
     from tidemill.cli.service_manager import READY, STOPPING, feeding_watchdog, report_state
     from tidemill.server.connections import connections_of
-    from tidemill.server.serving import bind, reachable_url, serving_on, url_of
+    from tidemill.server.serving import bind, own_url, reachable_url, serving_on, url_of
 
     loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
     interrupts.on_first(lambda: loop.call_soon_threadsafe(stop_requested.set))
@@ -94,6 +96,7 @@ async def _serve(node: "Node", app: "ASGIApp", host: str, port: int, interrupts:
         # before the node opens: it may launch units at once, and tells them the address
         node.suggest_server_url(reachable_url(url_of(listener)))
         async with node, serving_on(app, listener, connections_of(node)) as url:
+            await node.take_links_at(own_url(url))
             print_text(json.dumps({"url": url}) if output is Format.JSON else ready_line(url))
             report_state(READY)
             await stop_requested.wait()

@@ -4,13 +4,24 @@ An operation on a part that this node runs is a plain call. Otherwise the owner 
 back as if it had been run here. If the owner dies before it has answered, the next owner runs the operation.
 """
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from tidemill.engine.forwarding.receiver import RequestReceiver
+from tidemill.engine.forwarding.links import LinkRoute, Links, OwnerRoutes, RefusedError
+from tidemill.engine.forwarding.receiver import Gate, RequestReceiver
 from tidemill.engine.forwarding.sender import RequestSender
-from tidemill.engine.forwarding.wire import decode_answer, decode_push, encode_error, encode_result
+from tidemill.engine.forwarding.wire import (
+    Ask,
+    LinkIdentity,
+    OpenWire,
+    Reply,
+    decode_answer,
+    decode_push,
+    encode_error,
+    encode_result,
+)
 from tidemill.engine.graphs.client.part_operations import (
     HOST_OPERATIONS,
     PART_OPERATIONS,
@@ -28,7 +39,7 @@ from tidemill.engine.tasks import wait_until
 from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.kernel.author_errors import describe
-from tidemill.kernel.errors import OperationError, RequestError, TidemillError
+from tidemill.kernel.errors import OperationError, RequestError, StoreError, TidemillError
 from tidemill.storage.graph_ports import PartKey, PartKind
 from tidemill.storage.mailbox_port import StoredRequest
 from tidemill.storage.store import Store
@@ -38,16 +49,29 @@ class OwnerRouter(OperationRouter, OwnershipListener):
     """Runs operations on the reactors and accumulators of every node of the store."""
 
     def __init__(
-        self, local: LocalRouter, scheduler: GraphScheduler, store: Store, ownership: ReactorOwnership
+        self,
+        local: LocalRouter,
+        scheduler: GraphScheduler,
+        store: Store,
+        ownership: ReactorOwnership,
+        open_wire: OpenWire,
     ) -> None:
         self._local = local
         self._scheduler = scheduler
         self._loaded = scheduler.loaded
         self._store = store
         self._ownership = ownership
+        self.node = ownership.node
+        """This node, as the others know it."""
         clock, tasks = scheduler.runtime.clock, scheduler.runtime.tasks
+        identity = LinkIdentity(ownership.owner_id)
+        self.gate = Gate(identity, store.peers, self._begin, self.on_mail, tasks)
+        """Takes the links of other nodes."""
+        self.links = Links(identity, ownership.node, store.peers, open_wire, clock, tasks)
+        """The links to other nodes."""
+        self._routes = OwnerRoutes(self.links, clock)
         self._sender = RequestSender(store.mailbox, ownership.owner, clock, tasks)
-        self._receiver = RequestReceiver(store.mailbox, ownership.owner, self._serve, clock, tasks)
+        self._receiver = RequestReceiver(store.mailbox, ownership.owner, self._serve, self.gate.end, clock, tasks)
 
         ownership.listen(self)
 
@@ -63,6 +87,15 @@ class OwnerRouter(OperationRouter, OwnershipListener):
 
     def on_owned(self) -> None:
         self.on_mail()
+
+    async def take_links_at(self, url: str) -> None:
+        """Let other nodes open links to this one, which answers at a URL."""
+        await self.links.list_self(url)
+
+    async def close(self) -> None:
+        self.gate.end_all()
+        with suppress(StoreError):  # the row stays, and the node does not answer
+            await self.links.unlist_self()
 
     @property
     def is_idle(self) -> bool:
@@ -103,26 +136,69 @@ class OwnerRouter(OperationRouter, OwnershipListener):
 
     async def _ask(self, part: PartKey, operation: PartOperation[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
         """Return the answer of the owner of a part; if there is none, that of this node, which says so."""
+        if self._loaded.is_closed or self._is_here(part):
+            return await operation.of(self._here(part))(*arguments, **keywords)
+        if (route := self._find_route(part, operation)) is not None:
+            try:
+                return await self._ask_elsewhere(part, operation, arguments, keywords, route)
+            except RefusedError:
+                self._routes.forget(part)
         if not await self._is_elsewhere(part):
             return await operation.of(self._here(part))(*arguments, **keywords)
-        answer = await self._sender.ask(part, operation.name, operation.encode(*arguments, **keywords))
+        try:
+            route = self._find_route(part, operation)
+            return await self._ask_elsewhere(part, operation, arguments, keywords, route)
+        except RefusedError:  # it has another owner by now, or is about to
+            self._routes.forget(part)
+            return await self._ask_elsewhere(part, operation, arguments, keywords, None)
+
+    async def _ask_elsewhere(
+        self, part: PartKey, operation: PartOperation[..., Any], arguments: Any, keywords: Any, route: LinkRoute | None
+    ) -> Any:
+        payload = operation.encode(*arguments, **keywords)
+        answer = await self._sender.ask(part, operation.name, payload, route, is_numbered=operation.is_push)
         return decode_answer(answer, operation.answer_type)
+
+    def _find_route(self, part: PartKey, operation: PartOperation[..., Any]) -> LinkRoute | None:
+        return None if operation.is_command else self._routes.find(part)
 
     async def _is_elsewhere(self, target: PartKey) -> bool:
         """Return whether another node owns a part, or did and is about to be replaced."""
         if self._loaded.is_closed or self._is_here(target):
             return False
         is_awaited = target in self._loaded.standby or self._loaded.is_partition(target)
-        return is_awaited or bool(await self._store.part_owners.owners_of([target]))
+        if is_awaited and self._routes.is_known(target):
+            return True
+        owners = await self._store.part_owners.owners_of([target])
+        for one in owners:
+            self._routes.learn(one)
+        return is_awaited or bool(owners)
 
     # -- serving
 
-    async def _serve(self, request: StoredRequest) -> bytes | None:
+    def _begin(self, id: str, ask: Ask) -> Awaitable[Reply]:
+        """Begin a request that came over a link; one for another epoch is for an ownership that has ended."""
+        target = PartKey(ask.tenant, cast(PartKind, ask.kind), ask.name)
+        fence = self._ownership.fences.get(target)
+        is_current = fence is not None and fence.epoch == ask.epoch
+        if not is_current or not self._owns(target) or target in self._loaded.leaving:
+            return _refuse(ask)
+        request = StoredRequest(
+            id=id,
+            target=target,
+            sender="",
+            operation=ask.operation,
+            payload=ask.payload,
+            at=self._scheduler.runtime.clock.now(),
+        )
+        return _reply(ask, self._receiver.begin(request))
+
+    async def _serve(self, request: StoredRequest, is_copy: bool) -> bytes | None:
         """Run an operation for another node; return None if this node does not own its target, even afterwards."""
         if not self._owns(request.target) or request.target in self._loaded.leaving:
             return None
         try:
-            result = await self._run_operation(request)
+            result = await self._run_operation(request, is_copy=is_copy)
             if request.target in self._loaded.leaving and _is_rejected(result):
                 return None  # the next owner serves it
             answer = encode_result(result)
@@ -132,7 +208,7 @@ class OwnerRouter(OperationRouter, OwnershipListener):
             answer = encode_error(OperationError(f"'{request.operation}' failed: {describe(error)}"))
         return answer if self._owns(request.target) else None
 
-    async def _run_operation(self, request: StoredRequest) -> Any:
+    async def _run_operation(self, request: StoredRequest, *, is_copy: bool) -> Any:
         """Run an operation. A push is numbered by its request, so that the next owner does not apply it again."""
         target = request.target
         operation = _find_operation(request)
@@ -141,7 +217,7 @@ class OwnerRouter(OperationRouter, OwnershipListener):
         fields = operation.decode(request.payload)
         if operation.is_push and fields["position"] is None:
             fields["position"] = ProducerPosition(request.id, 1)
-            if not self._loaded.is_partitioned(target):
+            if not is_copy and not self._loaded.is_partitioned(target):
                 self._loaded.accumulator(target.tenant, target.name).pushes.add_new_producer(request.id)
         return await operation.of(self._here(target))(**fields)
 
@@ -149,6 +225,14 @@ class OwnerRouter(OperationRouter, OwnershipListener):
         """Return whether this node owns a part, even while it finishes what it has started to serve for it."""
         is_whole = self._loaded.is_partitioned(target) or HostId.parse(target.name) is not None
         return target in self._ownership.fences and (is_whole or self._loaded.has_running(target))
+
+
+async def _refuse(ask: Ask) -> Reply:
+    return Reply(ask.number, None, is_refused=True)
+
+
+async def _reply(ask: Ask, serving: Awaitable[bytes | None]) -> Reply:
+    return Reply(ask.number, await serving)
 
 
 def _is_rejected(result: Any) -> bool:

@@ -35,6 +35,7 @@ _OWN_SETTINGS = (
     "load_published",
     "packages",
     "partition_weight",
+    "peer_url",
     "server_url",
     "store",
     "tenant_retention",

@@ -22,7 +22,9 @@ Answer = TypeVar("Answer")
 class PartOperation(Generic[P, Answer]):
     """One operation that a node may ask another one for. As an attribute of `Remote` it asks."""
 
-    def __init__(self, method: Callable[Concatenate[Any, P], Awaitable[Answer]]) -> None:
+    def __init__(self, method: Callable[Concatenate[Any, P], Awaitable[Answer]], *, is_command: bool = False) -> None:
+        self.is_command = is_command
+        """Whether a repetition has another effect, and nothing recognizes it: no link carries it."""
         form = signature(method)
         self.name = method.__name__
         self.answer_type: Any = form.return_annotation
@@ -81,11 +83,11 @@ class RemoteOperations(Remote):
     timeseries = PartOperation(GraphOperations.timeseries)
     courses = PartOperation(GraphOperations.courses)
     recoveries = PartOperation(GraphOperations.recoveries)
-    command = PartOperation(GraphOperations.command)
+    command = PartOperation(GraphOperations.command, is_command=True)
     check_accumulator = PartOperation(GraphOperations.check_accumulator)
     accumulator_state = PartOperation(GraphOperations.accumulator_state)
     accumulator = PartOperation(GraphOperations.accumulator)
-    restart_accumulator = PartOperation(GraphOperations.restart_accumulator)
+    restart_accumulator = PartOperation(GraphOperations.restart_accumulator, is_command=True)
     push = PartOperation(GraphOperations.push)
     push_many = PartOperation(GraphOperations.push_many)
     relay = PartOperation(GraphOperations.relay)
@@ -93,8 +95,8 @@ class RemoteOperations(Remote):
     last_position = PartOperation(GraphOperations.last_position)
     dead_letters = PartOperation(GraphOperations.dead_letters)
     dead_letter = PartOperation(GraphOperations.dead_letter)
-    replay = PartOperation(GraphOperations.replay)
-    drop = PartOperation(GraphOperations.drop)
+    replay = PartOperation(GraphOperations.replay, is_command=True)
+    drop = PartOperation(GraphOperations.drop, is_command=True)
 
 
 class RemoteHostOperations(Remote):
@@ -106,15 +108,15 @@ class RemoteHostOperations(Remote):
     timeseries = PartOperation(HostOperations.timeseries)
     courses = PartOperation(HostOperations.courses)
     recoveries = PartOperation(HostOperations.recoveries)
-    command = PartOperation(HostOperations.command)
+    command = PartOperation(HostOperations.command, is_command=True)
     accumulators = PartOperation(HostOperations.accumulators)
-    restart_accumulator = PartOperation(HostOperations.restart_accumulator)
+    restart_accumulator = PartOperation(HostOperations.restart_accumulator, is_command=True)
     mark_source = PartOperation(HostOperations.mark_source)
     last_positions = PartOperation(HostOperations.last_positions)
     dead_letters = PartOperation(HostOperations.dead_letters)
     dead_letter = PartOperation(HostOperations.dead_letter)
-    replay = PartOperation(HostOperations.replay)
-    drop = PartOperation(HostOperations.drop)
+    replay = PartOperation(HostOperations.replay, is_command=True)
+    drop = PartOperation(HostOperations.drop, is_command=True)
 
 
 AnyPartition: TypeAlias = GraphOperations | RemoteOperations

@@ -54,6 +54,9 @@ class OperationRouter(PartitionRouter, Protocol):
     async def open(self) -> None:
         """Serve the requests of other nodes from now on."""
 
+    async def close(self) -> None:
+        """Take no more links of other nodes."""
+
     @property
     def is_idle(self) -> bool:
         """Whether no request of another node is being served."""
@@ -96,6 +99,9 @@ class LocalRouter(OperationRouter):
         return []
 
     async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
         pass
 
     @property

@@ -75,8 +75,9 @@ class ReactorOwnership:
         self._is_dead = is_dead
         self.owner = _encode_owner(owner)
         """This node, as it is stored."""
+        self.node = owner
+        """This node."""
         self.owner_id = owner.id
-        """The id of this node."""
         self._ttl = ttl
         self._silence = SilenceWatch(clock)
         self._is_shared = is_shared
@@ -159,7 +160,7 @@ class ReactorOwnership:
 
     def id_of(self, owner: PartOwner) -> str:
         """Return the id of the node that owns a part."""
-        return _decode_owner(owner.owner).id
+        return node_of(owner).id
 
     def abandoned_among(self, owners: Sequence[PartOwner]) -> list[PartOwner]:
         """Return the owners that are gone, or that have not renewed their ownership for a whole ttl.
@@ -226,8 +227,13 @@ def _decode_owner(text: str) -> NodeRow:
     return msgspec.json.decode(text, type=NodeRow)
 
 
+def node_of(owner: PartOwner) -> NodeRow:
+    """Return the node that owns a part."""
+    return _decode_owner(owner.owner)
+
+
 def _owned_elsewhere(found: PartOwner, keys: Collection[PartKey]) -> ReactorOwnedError:
-    owner = _decode_owner(found.owner)
+    owner = node_of(found)
     node = f"node {owner.id} (process {owner.pid} on {owner.host.partition(' ')[0]})"
     remedy = "a durable reactor runs on one node of a store: use that node, or stop it"
     return ReactorOwnedError(found.key, f"is owned by {node}; {remedy}", keys, owner.id)
