@@ -11,8 +11,7 @@ from zlib import crc32
 import tidemill as tm
 from tests.service.samples import pair
 from tidemill.engine.graphs.audit.report import StoreReport, audit_store
-from tidemill.engine.graphs.durability.journal_blocks import unpack_blocks
-from tidemill.graphs.snapshot import journal_checksum_seed
+from tidemill.engine.graphs.durability.journal_blocks import journal_checksum_seed, unpack_blocks
 from tidemill.kernel.clock import DEFAULT_START
 from tidemill.storage.queries import build_block
 from tidemill.storage.sqlite.connections import APPLICATION_ID, MIGRATIONS

@@ -6,7 +6,6 @@ longer declared, can be left out without losing the others.
 
 from hashlib import blake2b
 from typing import Any, Literal
-from zlib import crc32
 
 import msgspec
 
@@ -162,16 +161,6 @@ class KeptValue(msgspec.Struct, frozen=True, array_like=True):
 def encode_stored(part: ReactorPart | AccumulatorPart | KeyPart) -> bytes:
     """Return a part as bytes; UnstorableError if a source's offset cannot be encoded."""
     return encode_msgpack(part)
-
-
-def journal_checksum(layout: bytes, payload: bytes, seed: int, position: int) -> bytes:
-    """Return the checksum of a journal block; cheap, because each commit has some."""
-    return crc32(payload, crc32(layout, seed ^ position & 0xFFFFFFFF)).to_bytes(4)
-
-
-def journal_checksum_seed(tenant: str, accumulator: str) -> int:
-    """Return a seed that makes the checksums of one accumulator's blocks differ from another's."""
-    return crc32(f"{tenant}/{accumulator}".encode())
 
 
 def payload_checksum(payload: bytes, *identity: Any) -> bytes:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any
 
 from tidemill.storage.graph_ports import JournalBlock, JournalKey, PartKey, PartKind, SnapshotPart
 
@@ -75,11 +74,6 @@ def build_block(
     """Build a journal block from its columns."""
     key = JournalKey(tenant, accumulator)
     return JournalBlock(key=key, position=position, layout=layout, checksum=checksum, payload=payload)
-
-
-def block_columns(block: JournalBlock) -> tuple[Any, ...]:
-    """Return the columns of a journal block."""
-    return *block.key, block.position, block.layout, block.checksum, block.payload
 
 
 def check_timezone(time: datetime) -> None:

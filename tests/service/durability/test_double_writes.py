@@ -16,9 +16,9 @@ from tidemill.engine.audit_findings import Finding
 from tidemill.engine.graphs.checkpoints.double_writes import find_double_writes, group_by_journal
 from tidemill.engine.graphs.checkpoints.part_history import read_histories
 from tidemill.engine.graphs.durability.checksums import snapshot_part
-from tidemill.engine.graphs.durability.journal_blocks import JournalEntry, pack_block
+from tidemill.engine.graphs.durability.journal_blocks import JournalEntry, journal_checksum_seed, pack_block
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
-from tidemill.graphs.snapshot import AccumulatorPart, ReactorPart, encode_stored, journal_checksum_seed
+from tidemill.graphs.snapshot import AccumulatorPart, ReactorPart, encode_stored
 from tidemill.storage.graph_ports import JournalKey, PartFence, PartKey, SnapshotPart
 from tidemill.storage.sqlite.graph_tables import SqliteCheckpoints
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.bench_walks import LIMITS, Walk, recorder, walk_http_start, walk_run
+from benchmarks.bench_walks import LIMITS, Walk, recorder, walk_durable_push, walk_http_start, walk_run
 
 
 @pytest.fixture(autouse=True)
@@ -39,3 +39,10 @@ async def test_a_run_of_two_tasks_takes_few_calls(tmp_path: Path) -> None:
     walk = await walk_run(3, str(tmp_path))
     assert {"workflows/run_draft.py", "storage/sqlite/apply_changes.py"} <= set(walk.files)
     keep_within("two-task run", walk)
+
+
+async def test_a_durable_push_crosses_few_files(tmp_path: Path) -> None:
+    """Its step is written in one row, and its receipt given, by few parts."""
+    walk = await walk_durable_push(2, str(tmp_path))
+    assert {"engine/graphs/durability/journal.py", "storage/sqlite/graph_tables.py"} <= set(walk.files)
+    keep_within("durable push to receipt", walk)

@@ -22,7 +22,7 @@ from tidemill.storage.graph_ports import (
 from tidemill.storage.postgres.database import PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
 from tidemill.storage.postgres.writes import FoldableWrite, StatementRows, to_columns
-from tidemill.storage.queries import block_columns, build_block, build_part, check_timezone
+from tidemill.storage.queries import build_block, build_part, check_timezone
 
 
 class PostgresCheckpoints(PostgresTable, Checkpoints):
@@ -49,7 +49,7 @@ class PostgresCheckpoints(PostgresTable, Checkpoints):
         fences: Collection[PartFence] = (),
         pushes: Sequence[StoredPush] = (),
     ) -> None:
-        rows = [block_columns(block) for block in blocks]
+        rows = [(*one.key, one.position, one.layout, one.checksum, one.payload) for one in blocks]
         steps = [StatementRows(self._queries.append_blocks, rows, as_arrays=True)]
         if pushes:
             check_timezones(*pushes)

@@ -21,7 +21,7 @@ from tidemill.storage.graph_ports import (
     StoredPush,
     fenced_error,
 )
-from tidemill.storage.queries import block_columns, build_block, build_part
+from tidemill.storage.queries import build_block, build_part
 from tidemill.storage.sqlite.database import SqliteTable
 from tidemill.storage.sqlite.run_rows import from_micros, to_micros
 
@@ -50,7 +50,7 @@ class SqliteCheckpoints(SqliteTable, Checkpoints):
         fences: Collection[PartFence] = (),
         pushes: Sequence[StoredPush] = (),
     ) -> None:
-        rows = [block_columns(block) for block in blocks]
+        rows = [(*one.key, one.position, one.layout, one.checksum, one.payload) for one in blocks]
         stored = [(*one.key, one.client, one.sequence, one.answer, to_micros(one.at)) for one in pushes]
         await self._write_fenced([(self._queries.append_block, rows), (self._queries.put_push, stored)], fences)
 
@@ -62,7 +62,8 @@ class SqliteCheckpoints(SqliteTable, Checkpoints):
             if not all(connection.execute(owned, (*key, epoch)).fetchone()[0] for key, epoch in fences):
                 return False
             for statement, rows in writes:
-                connection.executemany(statement, rows)
+                if rows:
+                    connection.executemany(statement, rows)
             return True
 
         if not await self._write(write):

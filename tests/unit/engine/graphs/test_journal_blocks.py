@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tidemill.engine.graphs.durability.journal_blocks import JournalEntry, pack_block, unpack_block, unpack_blocks
-from tidemill.graphs.snapshot import journal_checksum_seed
+from tidemill.engine.graphs.durability.journal_blocks import (
+    JournalEntry,
+    journal_checksum_seed,
+    pack_block,
+    unpack_block,
+    unpack_blocks,
+)
 from tidemill.storage.graph_ports import JournalBlock, JournalKey
 
 KEY = JournalKey("public", "a")

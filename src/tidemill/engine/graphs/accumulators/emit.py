@@ -16,6 +16,7 @@ from tidemill.annotations.codec import Codec, UnstorableError, build_codec, enco
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.engine.graphs.accumulators.held import Held
 from tidemill.engine.graphs.durability.journal import JournalStep, JournalWriter, StepKind
+from tidemill.engine.graphs.durability.journal_blocks import journal_checksum_seed
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.firing.queue_gate import QueueGate
 from tidemill.engine.graphs.push_paths.one_graph import SequenceCounter
@@ -23,7 +24,7 @@ from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
 from tidemill.graphs.keys import Key, decode_key, encode_key
 from tidemill.graphs.outcomes import Outcome, Receipt, Rejection, RejectionCode
-from tidemill.graphs.snapshot import JournalRecord, KeyedJournalRecord, compute_digest, journal_checksum_seed
+from tidemill.graphs.snapshot import JournalRecord, KeyedJournalRecord, compute_digest
 from tidemill.storage.graph_ports import JournalKey, PartKey
 
 PendingReceipt = Receipt | asyncio.Future[Receipt]
