@@ -1,8 +1,6 @@
 """Tenants, API keys and audit entries on every database."""
 
 import asyncio
-import sqlite3
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +12,7 @@ from tests.contract.samples import NOON, NOON_ELSEWHERE, NOON_NOWHERE, ODD_NAMES
 from tidemill.access.principal import Role
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.store import Store
-from tidemill.storage.tables.access import TENANT_TABLES, AuditFilter, StoredKey
+from tidemill.storage.tables.access import AuditFilter, StoredKey
 from tidemill.testing.faults.stores import fail_next
 
 DIGEST = bytes(range(32))
@@ -142,20 +140,6 @@ async def test_a_failed_write_changes_nothing(store: Store) -> None:
         await store.api_keys.add(api_key(created_at=NOON_NOWHERE), DIGEST)
     assert await store.tenants.get("acme") is None
     assert await store.api_keys.for_tenant("acme") == []
-
-
-async def test_every_table_of_tenants_is_deleted_with_them(tmp_path: Path) -> None:
-    """S-5: a table that is added later joins the list."""
-    file = SqliteFile(tmp_path / "tidemill.db")
-    store = file.store()
-    await store.open()
-    await store.close()
-    connection = sqlite3.connect(tmp_path / "tidemill.db")
-    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    columns = {one: [row[1] for row in connection.execute(f"PRAGMA table_info({one})")] for one in tables}
-    connection.close()
-    owned = {one for one in tables if "tenant" in columns[one]}
-    assert owned - {"runs", "task_runs", "audit_entries"} == set(TENANT_TABLES)
 
 
 async def test_tenants_of_version_8_continue_to_exist(database: ContractDatabase) -> None:

@@ -1,6 +1,7 @@
 """Row-level security on PostgreSQL: the second wall between tenants, tried by an ordinary role without any help."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,12 +13,13 @@ from tests.contract.package_samples import trusted
 from tests.contract.run_samples import creation, make, run_row
 from tests.postgres import PostgresServer
 from tidemill.storage.acting_tenant import acting_for
-from tidemill.storage.postgres.store import PostgresStore
+from tidemill.storage.plain_ports import TABLES
+from tidemill.storage.postgres.connection import protect_rows
+from tidemill.storage.postgres.store import QUERIES, PostgresStore
 from tidemill.storage.store import Store
+from tidemill.storage.tables.declared import of_instance, of_run, of_tenant
 from tidemill.storage.workflow_ports import RunFilter
 
-INSTANCE_TABLES = {"schema_versions", "writers", "leases", "owners", "pools", "instance"}
-"""Tables that belong to no tenant."""
 INSERT_VARIABLE = "INSERT INTO tidemill.variables VALUES ('acme', 'n', NULL, now(), 'x')"
 
 
@@ -61,27 +63,71 @@ async def connected(url: str, acting: str | None = None) -> Any:
     return connection
 
 
-async def tables_of(connection: Any) -> list[str]:
-    """Return the tables that hold rows of tenants."""
-    rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'tidemill' ORDER BY 1")
-    return [name for (name,) in rows if name not in INSTANCE_TABLES]
+PROTECTED = {one.name: one for one in sorted(TABLES) if one.belongs_to != "instance"}
+READ_POLICIES = """
+    SELECT relname, coalesce(pg_get_expr(polqual, polrelid), ''), relrowsecurity AND relforcerowsecurity
+    FROM pg_class LEFT JOIN pg_policy ON polrelid = pg_class.oid
+    WHERE relnamespace = 'tidemill'::regnamespace AND relkind = 'r'
+"""
+READ_OWNERS = """
+    SELECT relname, attname FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+    WHERE relnamespace = 'tidemill'::regnamespace AND relkind = 'r' AND attnotnull AND NOT attisdropped
+"""
+
+
+async def find_unprotected(connection: Any) -> set[str]:
+    """Return the tables whose rows other tenants could see, or that no module of `storage/tables` declares."""
+    owners = {tuple(row) for row in await connection.fetch(READ_OWNERS)}
+    found = set()
+    for name, condition, is_forced in await connection.fetch(READ_POLICIES):
+        declared = next((one for one in TABLES if one.name == name), None)
+        if declared is None or (declared.condition is not None) is not is_forced:
+            found.add(name)
+        elif declared.condition is not None:
+            column = "run" if declared.belongs_to == "run" else declared.tenant_column
+            is_named = re.search(rf"[( ]{column}\b", condition.replace("tidemill.tenant", ""))
+            if (name, column) not in owners or not is_named or "current_setting" not in condition:
+                found.add(name)
+    return found
 
 
 async def test_every_table_of_tenants_is_protected(store: Store, url: str) -> None:
-    """S-5: also from its owner; a table that is added later joins them."""
+    """S-5: also from its owner. A table that is added later needs a declaration, a tenant and a policy."""
     connection = await connected(url)
-    rows = await connection.fetch(
-        "SELECT relname FROM pg_class WHERE relnamespace = 'tidemill'::regnamespace AND relkind = 'r' "
-        "AND relrowsecurity AND relforcerowsecurity ORDER BY 1"
-    )
-    assert [name for (name,) in rows] == await tables_of(connection)
+    assert await find_unprotected(connection) == set()
+    for statement in (
+        "CREATE TABLE tidemill.undeclared (tenant text NOT NULL)",
+        "DROP POLICY tenant_rows ON tidemill.variables",
+        "ALTER TABLE tidemill.backfills NO FORCE ROW LEVEL SECURITY",
+        "ALTER TABLE tidemill.pauses RENAME tenant TO owner",
+    ):
+        await connection.execute(statement)
+    assert await find_unprotected(connection) == {"undeclared", "variables", "backfills", "pauses"}
+    await connection.close()
+
+
+async def test_a_table_that_a_migration_adds_gets_its_policy(store: Store, url: str) -> None:
+    """S-5: its declaration is enough."""
+    connection = await connected(url)
+    await connection.execute("CREATE TABLE tidemill.novel (tenant text NOT NULL)")
+    await connection.execute("CREATE TABLE tidemill.pages (run text NOT NULL)")
+    added = (*of_tenant("novel"), *of_run("pages"), *of_instance("instance"))
+    for _ in range(2):
+        await protect_rows(connection, QUERIES, added)
+    for acting, seen in (("*", 2), ("acme", 1), ("", 0)):
+        await connection.execute("SELECT set_config('tidemill.tenant', $1, false)", acting)
+        if acting == "*":
+            await connection.execute("INSERT INTO tidemill.novel VALUES ('acme'), ('beta')")
+            await connection.execute("INSERT INTO tidemill.pages VALUES ('r-acme'), ('r-beta')")
+        assert await connection.fetchval("SELECT count(*) FROM tidemill.novel") == seen
+        assert await connection.fetchval("SELECT count(*) FROM tidemill.pages") == seen
     await connection.close()
 
 
 async def test_a_connection_that_forgets_its_tenant_sees_nothing_and_writes_nothing(store: Store, url: str) -> None:
     """S-5."""
     forgetful = await connected(url)
-    for name in await tables_of(forgetful):
+    for name in PROTECTED:
         assert await forgetful.fetchval(f"SELECT count(*) FROM tidemill.{name}") == 0, name
         assert await forgetful.execute(f"DELETE FROM tidemill.{name}") == "DELETE 0", name
     for statement in (

@@ -1,9 +1,11 @@
-"""The ports whose tables are plain: the same classes on each database."""
+"""The ports whose tables are plain: the same classes on each database; and the list of all tables."""
 
-from tidemill.storage.store import Store
+from typing import get_type_hints
+
 from tidemill.storage.tables.access import ApiKeys, AuditEntries, Tenants
 from tidemill.storage.tables.backfills import Backfills
-from tidemill.storage.tables.database import PlainDatabase
+from tidemill.storage.tables.database import PlainDatabase, Statement, Table
+from tidemill.storage.tables.declared import HAND_TUNED
 from tidemill.storage.tables.graphs import DeadLetters, Pauses, Recoveries
 from tidemill.storage.tables.logs import Logs
 from tidemill.storage.tables.orders import AttemptOrders, CodeBundles
@@ -18,29 +20,48 @@ from tidemill.storage.tables.variables import Secrets, Variables
 from tidemill.storage.tables.versions import Versions
 
 
-def add_plain_ports(store: Store, plain: PlainDatabase) -> None:
-    """Give a store the ports of its plain tables."""
-    store.dead_letters = DeadLetters(plain)
-    store.recoveries = Recoveries(plain)
-    store.pauses = Pauses(plain)
-    store.versions = Versions(plain)
-    store.schedules = Schedules(plain)
-    store.logs = Logs(plain)
-    store.steps = Steps(plain)
-    store.backfills = Backfills(plain)
-    store.pools = Pools(plain)
-    store.peers = Peers(plain)
-    store.packages = Packages(plain)
-    store.package_states = PackageStates(plain)
-    store.trusted_keys = TrustedKeys(plain)
-    store.tenants = Tenants(plain)
-    store.api_keys = ApiKeys(plain)
-    store.audit_entries = AuditEntries(plain)
-    store.accounts = Accounts(plain)
-    store.sessions = Sessions(plain)
-    store.tickets = Tickets(plain)
-    store.variables = Variables(plain)
-    store.secrets = Secrets(plain)
-    store.requests = RequestRecords(plain)
-    store.attempt_orders = AttemptOrders(plain)
-    store.code_bundles = CodeBundles(plain)
+class PlainPorts:
+    """A store with the ports of its plain tables."""
+
+    dead_letters: DeadLetters
+    recoveries: Recoveries
+    pauses: Pauses
+    versions: Versions
+    schedules: Schedules
+    logs: Logs
+    steps: Steps
+    backfills: Backfills
+    pools: Pools
+    peers: Peers
+    packages: Packages
+    package_states: PackageStates
+    trusted_keys: TrustedKeys
+    tenants: Tenants
+    api_keys: ApiKeys
+    audit_entries: AuditEntries
+    accounts: Accounts
+    sessions: Sessions
+    tickets: Tickets
+    variables: Variables
+    secrets: Secrets
+    requests: RequestRecords
+    attempt_orders: AttemptOrders
+    code_bundles: CodeBundles
+
+    def __init__(self, plain: PlainDatabase) -> None:
+        for name, kind in PORTS.items():
+            setattr(self, name, kind(plain))
+        self.tenants = Tenants(plain, DELETIONS)
+
+
+PORTS: dict[str, type[Table]] = {name: kind for name, kind in get_type_hints(PlainPorts).items() if kind is not Tenants}
+
+TABLES = (*HAND_TUNED, *Tenants.tables, *(table for kind in PORTS.values() for table in kind.tables))
+"""Every table of a store."""
+
+DELETIONS = [
+    Statement(f"DELETE FROM {{schema}}{one.name} WHERE tenant = :name")
+    for one in sorted(TABLES)
+    if one.ends_with == "tenant"
+]
+"""Delete what a tenant owns."""

@@ -7,33 +7,36 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from types import ModuleType
 
 import pytest
 
 import tidemill.storage.tables
+from tidemill.storage.plain_ports import DELETIONS, PORTS, TABLES
 from tidemill.storage.postgres.plain_tables import POSTGRES
 from tidemill.storage.sqlite.connections import migrate
 from tidemill.storage.sqlite.memory import MemoryStore
 from tidemill.storage.sqlite.plain_tables import SQLITE
 from tidemill.storage.sqlite.run_rows import ATTEMPT_COLUMNS, RUN_COLUMNS, TASK_COLUMNS
-from tidemill.storage.tables.access import TENANT_TABLES
-from tidemill.storage.tables.database import Dialect, Statement
+from tidemill.storage.tables.access import Tenants
+from tidemill.storage.tables.database import Dialect, Statement, Table
 
-INSTANCE_TABLES = {"instance", "owners", "peers", "pools", "tenants", "unreached_peers"}
-"""Plain tables whose rows belong to no tenant, or are tenants."""
-OF_RUNS = {"logs", "notes", "steps", "task_runs", "runs"}
-"""Tables whose rows are deleted with their run."""
-OUTLIVING = {"audit_entries"}
+POSTGRES_ONLY = {"outputs", "schema_versions", "writers"}
 
 
 def all_statements() -> Iterator[Statement]:
     """Return every statement of a plain table."""
     for module in pkgutil.iter_modules(tidemill.storage.tables.__path__, "tidemill.storage.tables."):
-        for value in vars(importlib.import_module(module.name)).values():
-            yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, Statement))
+        yield from statements_of(importlib.import_module(module.name))
 
 
-STATEMENTS = list(dict.fromkeys(all_statements()))
+def statements_of(module: ModuleType) -> Iterator[Statement]:
+    """Return the statements of a module."""
+    for value in vars(module).values():
+        yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, Statement))
+
+
+STATEMENTS = list(dict.fromkeys([*all_statements(), *DELETIONS]))
 
 
 def declared_columns() -> dict[str, set[str]]:
@@ -77,10 +80,40 @@ def test_sqlite_knows_every_table_and_column() -> None:
             connection.execute(f"EXPLAIN {sql}", dict.fromkeys(names))
 
 
-def test_every_plain_table_is_of_tenants_or_of_the_instance() -> None:
-    """S-5: a new table is in one of the lists; contract tests ask PostgreSQL for its column and its policy."""
-    named = {table for one in STATEMENTS for table in re.findall(r"\{schema\}(\w+)", one.sql)}
-    assert named - INSTANCE_TABLES - OF_RUNS - OUTLIVING - set(TENANT_TABLES) == set()
+def test_every_table_is_declared_once_by_the_class_that_writes_it() -> None:
+    """S-5: what belongs to a tenant is said next to the statements; row-level security and deletions follow."""
+    names = [one.name for one in TABLES]
+    assert sorted(set(names)) == sorted(names)
+    assert {table for one in STATEMENTS for table in re.findall(r"\{schema\}(\w+)", one.sql)} <= set(names)
+    assert set(Table.__subclasses__()) == {*PORTS.values(), Tenants}
+    for kind in Table.__subclasses__():
+        module = importlib.import_module(kind.__module__)
+        added = {table for one in statements_of(module) for table in re.findall(r"INTO \{schema\}(\w+)", one.sql)}
+        assert {one.name for one in kind.tables} & added, kind
+
+
+def test_the_schema_of_sqlite_has_the_tables_and_tenants_that_are_declared() -> None:
+    """S-5: a table without a declaration, or whose rows do not say whose they are, fails here."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection, ":memory:")
+        stored = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        owners = {name: owner_columns(connection, name) for name in stored}
+    declared = {one.name: one for one in TABLES if one.name not in POSTGRES_ONLY}
+    assert owners.keys() == declared.keys()
+    for name, one in declared.items():
+        wanted = {"tenant": {one.tenant_column}, "run": {"run"}, "instance": set[str]()}[one.belongs_to]
+        assert owners[name] >= wanted, name
+        assert one.belongs_to != "instance" or not owners[name], name
+    deleted = {one.sql.split("}")[1].split()[0] for one in DELETIONS}
+    kept = {one.name for one in TABLES if one.ends_with != "tenant"}
+    assert {name for name, found in owners.items() if "tenant" in found} - kept == deleted
+
+
+def owner_columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    """Return the columns that say whose a row is, and that are never NULL."""
+    columns = connection.execute(f"PRAGMA table_info({table})")
+    named = {"tenant", "run", *(["name"] if table == "tenants" else [])}
+    return {row[1] for row in columns if row[1] in named and (row[3] or row[5])}
 
 
 def test_parameters_are_numbered_by_their_first_use() -> None:

@@ -13,8 +13,10 @@ from asyncpg import connect_utils
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.acting_tenant import EVERY_TENANT
 from tidemill.storage.migrations import Migration, SchemaState, load_migrations, pending_migrations
+from tidemill.storage.plain_ports import TABLES
 from tidemill.storage.postgres.errors import DRIVER_ERRORS, translating_errors
 from tidemill.storage.queries import Queries
+from tidemill.storage.tables.declared import DeclaredTable
 
 DEFAULT_PORT = 5432
 CONNECT_TIMEOUT = 1.0  # seconds
@@ -170,10 +172,20 @@ async def _apply_migrations(connection: Any, queries: Queries, title: str) -> No
 
 
 async def apply_migrations(connection: Any, queries: Queries, migrations: Iterable[Migration]) -> None:
-    """Apply migrations in the open transaction."""
+    """Apply migrations in the open transaction, and protect the rows of tables that they add."""
     for migration in migrations:
         await connection.execute(migration.sql, timeout=MIGRATION_TIMEOUT)
         await connection.execute(queries.record_migration, migration.number, migration.name)
+    if await connection.fetchval(queries.can_protect_rows):
+        await protect_rows(connection, queries, TABLES)
+
+
+async def protect_rows(connection: Any, queries: Queries, tables: Iterable[DeclaredTable]) -> None:
+    """Give each table that has no row-level security yet the policy that its declaration asks for."""
+    unprotected = {name for (name,) in await connection.fetch(queries.unprotected_tables)}
+    for table in tables:
+        if table.condition is not None and table.name in unprotected:
+            await connection.execute(queries.protect_rows, table.name, table.condition)
 
 
 async def read_version(connection: Any, queries: Queries) -> int:

@@ -33,6 +33,15 @@ SELECT pg_advisory_xact_lock(hashtext('tidemill'), hashtext('schema'));
 -- name: record_migration
 INSERT INTO tidemill.schema_versions (version, name) VALUES ($1, $2);
 
+-- name: can_protect_rows
+SELECT EXISTS (SELECT FROM pg_proc WHERE proname = 'protect_rows' AND pronamespace = 'tidemill'::regnamespace);
+
+-- name: unprotected_tables
+SELECT tablename FROM pg_tables WHERE schemaname = 'tidemill' AND NOT rowsecurity;
+
+-- name: protect_rows
+SELECT tidemill.protect_rows($1, $2);
+
 -- name: save_parts
 INSERT INTO tidemill.parts (tenant, kind, name, slot, generation, moment, taken_at, digest, checksum, payload)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)

@@ -8,7 +8,7 @@ from tidemill.kernel.ids import new_instance_id
 from tidemill.storage.backup import Replacement, Snapshot
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.migrations import SchemaState, check_schema_current
-from tidemill.storage.plain_ports import add_plain_ports
+from tidemill.storage.plain_ports import PlainPorts
 from tidemill.storage.postgres.backup import open_replacement, open_snapshot
 from tidemill.storage.postgres.connection import PostgresUrl, migrate, read_schema_state
 from tidemill.storage.postgres.database import Database
@@ -44,7 +44,7 @@ QUERIES = Queries.from_package(
 )
 
 
-class PostgresStore(Store):
+class PostgresStore(PlainPorts, Store):
     """A PostgreSQL database behind the ports; its tables are in the schema `tidemill`.
 
     Leases expire by `now`, the server's clock by default.
@@ -61,7 +61,7 @@ class PostgresStore(Store):
         self._listener = NotificationListener(address, sender)
         self._leases = PostgresLeases(address, self._database, QUERIES, lease_clock)
         parts = (self._database, self._committer, QUERIES)
-        add_plain_ports(self, PlainTables(self._database, self._committer, sender))
+        super().__init__(PlainTables(self._database, self._committer, sender))
         self.checkpoints = PostgresCheckpoints(*parts)
         self.key_snapshots = PostgresKeySnapshots(*parts)
         self.producers = PostgresProducers(*parts)

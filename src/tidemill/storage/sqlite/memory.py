@@ -21,7 +21,7 @@ from tidemill.storage.sqlite.connections import migrate
 from tidemill.storage.sqlite.database import Database, SqliteUnit, Work, run_in_transaction
 from tidemill.storage.sqlite.errors import to_store_error
 from tidemill.storage.sqlite.mailbox import SqliteMailbox
-from tidemill.storage.sqlite.ports import QUERIES, add_ports
+from tidemill.storage.sqlite.ports import QUERIES, SqlitePorts
 from tidemill.storage.sqlite.run_rows import to_micros
 from tidemill.storage.sqlite.store import measure
 from tidemill.storage.store import Store
@@ -95,7 +95,7 @@ class MemoryMailbox(SqliteMailbox):
             on_change()
 
 
-class MemoryStore(Store):
+class MemoryStore(SqlitePorts, Store):
     """A store that lasts as long as the object: its rows outlive `close`, and are there after `open`.
 
     Stores with the same `database` share their rows; the leases of each expire by its own `now`.
@@ -105,7 +105,7 @@ class MemoryStore(Store):
         now = now or SystemClock().now
         self.database = database or MemoryDatabase()
         self._committer: GroupCommitter[SqliteUnit] = GroupCommitter(self.database)
-        add_ports(self, self.database, self._committer, now)
+        super().__init__(self.database, self._committer, now)
         self.mailbox = MemoryMailbox(self.database, self._committer, QUERIES)
         self._mail_listeners: list[Callable[[], None]] = []
         self._local_keys: str | None = None

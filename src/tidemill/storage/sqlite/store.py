@@ -29,7 +29,7 @@ from tidemill.storage.sqlite.errors import (
     to_store_error,
 )
 from tidemill.storage.sqlite.key_file import KEY_FILE_SUFFIX, read_or_create_keys
-from tidemill.storage.sqlite.ports import add_ports
+from tidemill.storage.sqlite.ports import SqlitePorts
 from tidemill.storage.sqlite.write_lock import LockHolder, find_lock_holder
 from tidemill.storage.store import Store
 from tidemill.storage.store_size import COUNT_LIMIT, COUNTED_TABLES, StoreSize, counted
@@ -37,7 +37,7 @@ from tidemill.storage.workflow_ports import ChangeTopic
 from tidemill.storage.write_check import check_writable
 
 
-class SqliteStore(Store):
+class SqliteStore(SqlitePorts, Store):
     """A store in one file. Several may be open on it at the same time, in one process or in many.
 
     A relative path is resolved now: author code may change the working directory later. Leases expire by `now`, the
@@ -49,7 +49,7 @@ class SqliteStore(Store):
         self._path, now = _absolute_path(path), now or SystemClock().now
         self._database = FileDatabase(self._path)
         self._committer: GroupCommitter[SqliteUnit] = GroupCommitter(self._database)
-        add_ports(self, self._database, self._committer, now)
+        super().__init__(self._database, self._committer, now)
         self._change_watch = ChangeWatch(self._database)
 
     kind = "sqlite"

@@ -1,6 +1,6 @@
 """Tables of access control: tenants, API keys, and the audit log."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -10,42 +10,8 @@ from msgspec.structs import asdict
 from tidemill.access.accounts import TenantRow
 from tidemill.access.audit import AuditRow
 from tidemill.access.keys import ApiKey
-from tidemill.storage.tables.database import RowCodec, Statement, Table, Transaction
-
-TENANT_TABLES = (
-    "accounts",
-    "api_keys",
-    "attempt_orders",
-    "backfills",
-    "code_bundles",
-    "dead_letters",
-    "fires",
-    "journal",
-    "key_snapshots",
-    "loaded_versions",
-    "mail",
-    "package_archives",
-    "package_states",
-    "package_versions",
-    "packages",
-    "part_owners",
-    "parts",
-    "pauses",
-    "pushes",
-    "recoveries",
-    "requests",
-    "schedules",
-    "secrets",
-    "sessions",
-    "tickets",
-    "trigger_pauses",
-    "trusted_keys",
-    "variables",
-    "workflow_pauses",
-    "workflow_versions",
-)
-"""By name. Not here: runs and task runs, which are pruned before, and audit entries, which outlive their tenant."""
-
+from tidemill.storage.tables.database import PlainDatabase, RowCodec, Statement, Table, Transaction
+from tidemill.storage.tables.declared import DeclaredTable, of_tenant
 
 _TENANT, _API_KEY, AUDIT_ROWS = RowCodec(TenantRow), RowCodec(ApiKey), RowCodec(AuditRow)
 
@@ -56,11 +22,17 @@ _ADD_TENANT = Statement(
 _TENANT_OF = Statement("SELECT {columns} FROM {schema}tenants WHERE name = :name", _TENANT)
 _ALL_TENANTS = Statement("SELECT {columns} FROM {schema}tenants ORDER BY name", _TENANT)
 _DELETE_TENANT = Statement("DELETE FROM {schema}tenants WHERE name = :name RETURNING {notify:access}")
-_DELETE_ROWS = [Statement(f"DELETE FROM {{schema}}{table} WHERE tenant = :name") for table in TENANT_TABLES]
 
 
 class Tenants(Table):
     """The tenants of a store. The tenant `public` exists from the beginning."""
+
+    tables = (DeclaredTable("tenants", ends_with="nothing", tenant_column="name"),)
+
+    def __init__(self, database: PlainDatabase, deletions: Sequence[Statement]) -> None:
+        """`deletions` delete what tenant `:name` owns."""
+        super().__init__(database)
+        self._deletions = deletions
 
     async def add(self, tenant: TenantRow) -> bool:
         """Add a tenant; return False, with nothing changed, if there is one with this name."""
@@ -81,7 +53,7 @@ class Tenants(Table):
         """
 
         async def write(transaction: Transaction) -> bool:
-            for statement in _DELETE_ROWS:
+            for statement in self._deletions:
                 await transaction.fetch(statement, name=name)
             return bool(await transaction.fetch(_DELETE_TENANT, name=name))
 
@@ -109,6 +81,8 @@ _RECORD_USE = Statement("""
 
 class ApiKeys(Table):
     """API keys. Other processes are notified of revocations, see `WorkflowStore.listen`."""
+
+    tables = of_tenant("api_keys")
 
     async def add(self, key: ApiKey, digest: bytes) -> None:
         """Add a key; StoreError if its id is taken."""
@@ -168,6 +142,8 @@ _PRUNE_ENTRIES = Statement("""
 
 class AuditEntries(Table):
     """The audit log: entries are added, read, and deleted only when they are older than the retention."""
+
+    tables = (DeclaredTable("audit_entries", ends_with="retention"),)
 
     async def append(self, entry: AuditRow) -> None:
         """Add an entry."""

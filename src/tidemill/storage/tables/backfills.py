@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from tidemill.storage.tables.database import RowCodec, Statement, Table
+from tidemill.storage.tables.declared import of_tenant
 
 
 class Backfill(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +50,8 @@ _COUNT = Statement("SELECT count(*) FROM {schema}backfills WHERE tenant = :tenan
 
 class Backfills(Table):
     """Backfills."""
+
+    tables = of_tenant("backfills")
 
     async def upsert(self, backfill: Backfill) -> None:
         """Write a backfill, in place of the one with its id."""

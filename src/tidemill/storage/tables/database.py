@@ -9,11 +9,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from types import NoneType
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from tidemill.kernel.limits import LISTED_VALUE_LIMIT
+from tidemill.storage.tables.declared import DeclaredTable
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 
@@ -200,6 +201,9 @@ class PlainDatabase(Protocol):
 
 class Table:
     """What every plain table is built on."""
+
+    tables: ClassVar[tuple[DeclaredTable, ...]]
+    """The tables that its statements write, and whose rows these have."""
 
     def __init__(self, database: PlainDatabase) -> None:
         self._database = database

@@ -9,6 +9,7 @@ from tidemill.graphs.health import PartKind
 from tidemill.graphs.state import Recovery
 from tidemill.kernel.limits import make_storable
 from tidemill.storage.tables.database import RowCodec, Statement, Table
+from tidemill.storage.tables.declared import of_tenant
 
 
 class StoredDeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +41,8 @@ _ALL_LETTERS = Statement("SELECT {columns} FROM {schema}dead_letters ORDER BY id
 
 class DeadLetters(Table):
     """Events and firings that could not be processed."""
+
+    tables = of_tenant("dead_letters")
 
     async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
         """Write dead letters, each in place of the one with its id."""
@@ -81,6 +84,8 @@ _DELETE_RECOVERIES = Statement("DELETE FROM {schema}recoveries WHERE at < :befor
 class Recoveries(Table):
     """Restarts, restores and abandoned components, and why."""
 
+    tables = of_tenant("recoveries")
+
     async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
         """Add recoveries; an id that exists is ignored."""
         rows = [_RECOVERY.values(one) | {"reason": make_storable(one.reason)} for one in recoveries]
@@ -107,6 +112,8 @@ _ALL_PAUSED = Statement("SELECT tenant, reactor FROM {schema}pauses ORDER BY ten
 
 class Pauses(Table):
     """Reactors that an operator has paused."""
+
+    tables = of_tenant("pauses")
 
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
         """Record whether a reactor is paused."""

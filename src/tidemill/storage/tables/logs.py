@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tidemill.storage.tables.database import Statement, Table
+from tidemill.storage.tables.declared import of_run
 from tidemill.workflows.records import AttemptKey, TaskKey
 
 
@@ -30,6 +31,8 @@ _CHUNKS_OF = Statement("""
 
 class Logs(Table):
     """Logs of tasks."""
+
+    tables = of_run("logs")
 
     async def append(self, chunks: Sequence[LogChunk]) -> None:
         """Append chunks; a number that exists is ignored."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from tidemill.storage.tables.database import RowCodec, Statement, Table
+from tidemill.storage.tables.declared import of_instance, of_tenant
 from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import TaskState
 
@@ -85,6 +86,8 @@ _PRUNE_ORDERS = Statement("""
 class AttemptOrders(Table):
     """Orders of remote attempts."""
 
+    tables = (*of_tenant("attempt_orders"), *of_instance("instance"))
+
     async def instance(self, candidate: str) -> str:
         """Return the identity of this store, the same for all nodes on it: the candidate of the first caller."""
         await self._put(_ADD_INSTANCE, id=candidate)
@@ -140,6 +143,8 @@ _PRUNE_BUNDLES = Statement("""
 
 class CodeBundles(Table):
     """The code of remote attempts: archives by tenant and digest."""
+
+    tables = of_tenant("code_bundles")
 
     async def touch(self, tenant: str, digest: str, at: datetime) -> bool:
         """Record that a bundle is about to be ordered, so that it stays; False if there is no such bundle."""

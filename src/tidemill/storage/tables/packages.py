@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from tidemill.storage.tables.database import RowCodec, Statement, Table, Transaction
+from tidemill.storage.tables.declared import of_tenant
 
 
 class PublishedPackage(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +98,8 @@ class Packages(Table):
     Other processes are notified of publications and withdrawals, see `WorkflowStore.listen`.
     """
 
+    tables = of_tenant("packages", "package_versions", "package_archives")
+
     async def publish(
         self, package: PublishedPackage, archive: bytes, expected_revision: int, *, history: int = DEFAULT_HISTORY
     ) -> bool:
@@ -178,6 +181,8 @@ _KEYS_OF = Statement("SELECT {columns} FROM {schema}trusted_keys WHERE tenant = 
 class TrustedKeys(Table):
     """Keys that may sign packages, by tenant."""
 
+    tables = of_tenant("trusted_keys")
+
     async def add(self, key: TrustedKey) -> None:
         """Trust a key; an existing one stays as it is."""
         await self._put(_TRUST, **_KEY.values(key))
@@ -225,6 +230,8 @@ _ALL_LOADED = Statement("SELECT {columns} FROM {schema}package_states ORDER BY t
 
 class PackageStates(Table):
     """Packages that the nodes of a store have loaded."""
+
+    tables = of_tenant("package_states")
 
     async def upsert(self, rows: Sequence[LoadedPackage]) -> None:
         """Write rows, each in place of the one of its tenant, name and owner."""

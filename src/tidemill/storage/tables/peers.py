@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 
 from tidemill.storage.tables.database import RowCodec, Statement, Table
+from tidemill.storage.tables.declared import of_instance
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,8 @@ _PRUNE_UNREACHED = Statement("""
 
 class Peers(Table):
     """Nodes by their ids, and the peers that they cannot reach."""
+
+    tables = of_instance("peers", "unreached_peers")
 
     async def put(self, peer: Peer) -> None:
         """Write a peer, in place of the one with its id."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidemill.storage.tables.database import Statement, Table, Transaction
+from tidemill.storage.tables.declared import of_instance
 
 
 class PoolDemand(NamedTuple):
@@ -40,6 +41,8 @@ _DELETE = Statement("DELETE FROM {schema}pools WHERE name = :name")
 
 class Pools(Table):
     """The sizes of pools, which hold for every process that uses the store."""
+
+    tables = of_instance("pools")
 
     async def set_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Set the sizes of pools; return the previous size of each pool whose size has changed."""

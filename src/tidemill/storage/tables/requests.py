@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 
 from tidemill.storage.tables.database import RowCodec, Statement, Table, Transaction
+from tidemill.storage.tables.declared import of_tenant
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,8 @@ _PRUNE_FIRES = Statement("DELETE FROM {schema}fires WHERE key >= 'request:' AND 
 
 class RequestRecords(Table):
     """Requests by tenant and idempotency key."""
+
+    tables = of_tenant("requests")
 
     async def begin(self, record: RequestRecord, expired_before: datetime) -> RequestRecord:
         """Write a request unless there is one with its key, and return what is stored then.

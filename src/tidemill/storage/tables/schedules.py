@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from tidemill.storage.tables.database import RowCodec, Statement, Table, Transaction
+from tidemill.storage.tables.declared import of_tenant
 
 
 class ScheduleKey(NamedTuple):
@@ -89,6 +90,8 @@ class Schedules(Table):
 
     Nodes that load the same package write the same rows at the same time: always in the order of their keys.
     """
+
+    tables = of_tenant("schedules", "workflow_pauses", "trigger_pauses")
 
     async def insert_missing(self, cursors: Sequence[ScheduleCursor]) -> list[ScheduleKey]:
         """Insert cursors of schedules that have none; return the keys of the inserted ones, sorted.

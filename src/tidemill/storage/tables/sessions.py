@@ -12,6 +12,7 @@ from tidemill.access.principal import Role
 from tidemill.access.tokens import Session, Ticket
 from tidemill.storage.tables.access import APPEND_AUDIT_ENTRY, AUDIT_ROWS
 from tidemill.storage.tables.database import RowCodec, Statement, Table, Transaction
+from tidemill.storage.tables.declared import of_tenant
 
 _ACCOUNT, _SESSION, _TICKET = RowCodec(AccountRow), RowCodec(Session), RowCodec(Ticket)
 
@@ -77,6 +78,8 @@ _RECORD_LOGIN = Statement("""
 class Accounts(Table):
     """Local accounts."""
 
+    tables = of_tenant("accounts")
+
     async def add(self, account: AccountRow, password_hash: str, audit: AuditRow | None = None) -> bool:
         """Add an account, and the entry of the audit log on it.
 
@@ -137,6 +140,8 @@ _PRUNE_SESSIONS = Statement("""
 class Sessions(Table):
     """Sessions by the digest of their token. Other processes are notified of deletions, see `WorkflowStore.listen`."""
 
+    tables = of_tenant("sessions")
+
     async def add(self, session: Session, digest: bytes) -> None:
         """Add a session."""
         await self._put(_ADD_SESSION, **_SESSION.values(session), digest=digest)
@@ -174,6 +179,8 @@ _PRUNE_TICKETS = Statement("DELETE FROM {schema}tickets WHERE expires_at < :expi
 
 class Tickets(Table):
     """Tickets by the digest of their token."""
+
+    tables = of_tenant("tickets")
 
     async def add(self, ticket: Ticket, digest: bytes) -> None:
         """Add a ticket."""

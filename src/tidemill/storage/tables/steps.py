@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from tidemill.storage.tables.database import RowCodec, Statement, Table
+from tidemill.storage.tables.declared import DeclaredTable
 from tidemill.workflows.records import AttemptKey, TaskError, TaskKey
 from tidemill.workflows.step_records import KEPT_VALUE_LIMIT, StepFailure, StepKind, StepName, StepRecord, StepState
 
@@ -88,6 +89,8 @@ _STEPS_OF_ALL = Statement(f"""
 
 class Steps(Table):
     """Steps of tasks."""
+
+    tables = (DeclaredTable("steps", ends_with="run"),)
 
     async def add(self, row: StepRow) -> bool:
         """Write a step; False if its attempt is no longer the current one, or the step has a value."""

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidemill.storage.tables.database import RowCodec, Statement, Table
+from tidemill.storage.tables.declared import of_tenant
 
 
 class NamedValue(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +57,8 @@ _DELETE_VARIABLE = Statement("DELETE FROM {schema}variables WHERE tenant = :tena
 
 class Variables(Table):
     """Variables by tenant and name."""
+
+    tables = of_tenant("variables")
 
     async def upsert(self, variable: VariableRow) -> None:
         """Write a variable in place of the previous one."""
@@ -124,6 +127,8 @@ _REWRAP = Statement("""
 
 class Secrets(Table):
     """Secrets by tenant and name."""
+
+    tables = of_tenant("secrets")
 
     async def put(self, secret: StoredSecret) -> bool:
         """Write a secret in place of the previous version; False if that is not the one before (0: none)."""

@@ -9,6 +9,7 @@ import msgspec
 from tidemill.kernel.about import About
 from tidemill.kernel.limits import make_storable
 from tidemill.storage.tables.database import Statement, Table, Transaction
+from tidemill.storage.tables.declared import of_tenant
 from tidemill.workflows.records import VersionKey
 
 
@@ -120,6 +121,8 @@ _VERSIONS_OF = Statement("""
 
 class Versions(Table):
     """Every version of a workflow that a run may be pinned to, and the nodes that have them loaded."""
+
+    tables = of_tenant("workflow_versions", "loaded_versions")
 
     async def upsert(self, version: WorkflowVersion, owner: str | None = None) -> None:
         """Write a version; of an existing one only `seen_at` changes, and never goes back.
