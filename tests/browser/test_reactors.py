@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -366,6 +367,29 @@ def test_the_list_shows_all_reactors_and_opens_one(page: Page, shop: Shop) -> No
 
 
 @pytest.mark.expects_errors
+def test_only_reactors_that_are_not_live_are_listed_where_home_leads(page: Page, shop: Shop) -> None:
+    """The tile "Reactors not live" led to the whole list."""
+    shop.feed_lost.touch()
+    page.goto(shop.node.url)
+    page.get_by_role("link", name="1 Reactors not live").click()
+    expect(page).to_have_url(f"{shop.node.url}/reactors?not_live=true")
+    expect(page.get_by_role("link", name="shop", exact=True)).to_be_visible()
+    shop.feed_lost.unlink()
+    expect(page.get_by_text("Every reactor is live.")).to_be_visible()
+
+
+def test_counters_say_since_when_they_count_and_what_decisions_start(page: Page, shop: Shop) -> None:
+    """D17, D18: after a move the counters are smaller, and decisions without a workflow start nothing."""
+    page.goto(shop.address)
+    since = datetime.fromisoformat(shop.state()["counted_since"]).astimezone()
+    figures = page.get_by_label("Figures", exact=True)
+    expect(figures.get_by_text("Counted since")).to_be_visible()
+    expect(figures).to_contain_text(f"{since:%H:%M:%S}")
+    expect(page.get_by_text("starts no workflow")).to_be_visible()
+    page.goto(f"{shop.address}?select=book")
+    expect(page.get_by_text("Counted since").nth(1)).to_be_visible()
+
+
 def test_an_unknown_reactor_is_said_to_be_unknown(page: Page, shop: Shop) -> None:
     """S-9: a wrong address gives the server's answer with its suggestion."""
     page.goto(f"{shop.node.url}/reactors/shpo")

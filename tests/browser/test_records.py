@@ -54,6 +54,18 @@ def test_a_name_that_no_address_can_hold_is_refused_in_the_form(page: Page, node
     httpx.delete(f"{node.url}/api/v1/variables/eu.region_browser-1").raise_for_status()
 
 
+@pytest.mark.expects_errors
+def test_a_new_variable_does_not_replace_another_one(page: Page, node: DemoNode) -> None:
+    """The form overwrote the variable of that name in silence."""
+    httpx.put(f"{node.url}/api/v1/variables/taken", json={"value": 1}).raise_for_status()
+    page.goto(f"{node.url}/variables?dialog=new")
+    page.get_by_label("Name").fill("taken")
+    page.get_by_label("Value").fill("2")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("dialog").get_by_text("there is a variable 'taken' already")).to_be_visible()
+    assert read(node, "/variables/taken").json()["value"] == 1
+
+
 def test_enter_on_a_button_presses_that_button(page: Page, node: DemoNode) -> None:
     """S-9: the shortcuts of a list take nothing away from the keyboard."""
     httpx.put(f"{node.url}/api/v1/variables/pressed", json={"value": 1})

@@ -1,6 +1,6 @@
 """Variables: values that operators set and author code reads with `ctx.variable`."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -25,6 +25,12 @@ IfMatch = Annotated[
     str | None,
     Meta(description="The ETag of the variable that was read: the change fails if the variable has another one now."),
     Header("if-match"),
+]
+
+IfNoneMatch = Annotated[
+    Literal["*"] | None,
+    Meta(description="`*`: the change fails if there is a variable of that name."),
+    Header("if-none-match"),
 ]
 
 
@@ -87,9 +93,16 @@ async def get_variable(services: Services, caller: Principal, name: str) -> Vari
     command=CommandForm("variable set", done="variable '{name}' is set"),
 )
 async def set_variable(
-    services: Services, caller: Principal, name: str, value: Value, if_match: IfMatch = None
+    services: Services,
+    caller: Principal,
+    name: str,
+    value: Value,
+    if_match: IfMatch = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Variable:
     """Set a variable to anything that JSON can express."""
+    if if_none_match is not None:
+        return Variable.of_row(await services.access.variables.create(caller, name, value))
     before = None if if_match is None else await services.access.variables.get(caller.tenant, name)
     if if_match is not None and before is not None:
         check_etag(if_match, etag_of(before))

@@ -64,6 +64,7 @@ def _heading(state: ReactorState) -> Text:
         text.append(f"; key {format_key(state.key)}")
     elif state.keys is not None:
         text.append(f"; {state.keys.total:,} keys, {state.keys.active:,} in memory", "dim")
+    text.append(f"; starts {', '.join(state.starts) or 'no workflow'}", "dim")
     for names, word in ((state.waiting, "waits for"), (state.disconnected, "disconnected")):
         text.append(f"; {word} {', '.join(names)}" if names else "")
     return text

@@ -44,6 +44,10 @@ class HeldLeases(NamedTuple):
     """Whether they are given up when the loop is blocked for `blocked_loop_limit`."""
 
 
+BLOCK_MARK = "it blocked the event loop of its node for"
+"""Begins the line in the log of an attempt that has blocked the loop: `why` finds it on every node."""
+
+
 class LoopBlock(NamedTuple):
     """What blocks an event loop, or has blocked it."""
 
@@ -61,7 +65,7 @@ class LoopBlock(NamedTuple):
 def describe_block(block: LoopBlock) -> str:
     """Return the sentence about an attempt that has blocked the event loop of its node."""
     return (
-        f"it blocked the event loop of its node for {format_duration(round(block.seconds, 1))} at {block.place}, so "
+        f"{BLOCK_MARK} {format_duration(round(block.seconds, 1))} at {block.place}, so "
         "everything else there waited: make it a plain `def`, await a library that does not block, or give it "
         "executor='subprocess'"
     )

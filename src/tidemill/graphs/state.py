@@ -100,6 +100,8 @@ class ReactorState(msgspec.Struct, frozen=True, kw_only=True):
 
     Firings before are not in them.
     """
+    starts: list[str] = []
+    """The workflows that its decisions start. Without any, they start nothing."""
     omitted: dict[str, int] = {}
     """By path, the bytes of values that a list leaves out because they are large."""
     owner: str = ""

@@ -67,6 +67,7 @@ _AT_LEAST_ONE = frozenset(
         "package_history",
         "ray_max_attempts",
         "reap_limit",
+        "result_limit",
         "requests_per_second",
         "connections_per_key",
         "metric_series",
@@ -74,6 +75,8 @@ _AT_LEAST_ONE = frozenset(
     ]
 )
 """Numbers that must not be 0: work would silently never be done."""
+_SIZES = frozenset(["probe_memory", "result_limit"])
+"""Numbers of bytes, which may be texts such as "4GiB"."""
 _OPTIONAL_NUMBERS = {"ray_hosts": 0, "max_connections": 16}
 """Numbers that may be unset, and the smallest of each."""
 _MIN_HEARTBEATS_PER_TIMEOUT = 3
@@ -168,6 +171,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     unread_state: Literal["warn", "refuse"] = "warn"
     event_loop: EventLoop = "auto"
     capture_output: bool = True
+    result_limit: int = 64 * 2**20
 
     def __repr__(self) -> str:
         """Show everything but the credentials in addresses, and the keys of secrets."""
@@ -298,7 +302,7 @@ def _convert_setting(name: str, value: Any, kind: Any) -> Any:
             return None if value is None else _parse_integer(value, minimum=_OPTIONAL_NUMBERS[name])
         if name == "trusted_proxies":
             return _parse_networks(value)
-        if name == "probe_memory":
+        if name in _SIZES:
             return _parse_size(value)
         if name == "ray_runtime_env":
             return _parse_json_object(value)

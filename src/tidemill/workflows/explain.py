@@ -70,7 +70,7 @@ class ExplainContext(msgspec.Struct, frozen=True, kw_only=True):
     stuck_pids: Mapping[tuple[str, int], int] = {}
     """Of the task runs whose lease has expired although their process lives on this host: the pid."""
     loop_blocks: Mapping[tuple[str, int], str] = {}
-    """Of the task runs whose attempt has blocked the event loop of this node: a sentence about it."""
+    """Of the task runs whose attempt has blocked the event loop of its node: a sentence about it."""
     pending_poll_seconds: Mapping[tuple[str, int], float] = {}
     """Of the task runs whose poll is being called: the seconds since the call began."""
 

@@ -117,3 +117,29 @@ async def test_health_is_read_while_something_is_restarted() -> None:
         assert node.reactor("r").state().paused
     assert (state.health, state.disconnected) == (Health.DEGRADED, ["b"])
     assert firing.degraded
+
+
+async def test_the_state_names_the_workflows_that_decisions_start() -> None:
+    """D17: a reactor fired 893 times while the package of its workflow waited, and nothing said that no run began."""
+
+    @tm.passthrough
+    def number(event: int) -> int:
+        return event
+
+    desk = tm.Reactor("desk", [number])
+    decide = tm.Graph("decide", reactor=desk)
+
+    @decide.node
+    def order(number: int) -> int:
+        return number
+
+    book = tm.Workflow("book", triggers=[tm.on_output(decide.order)])
+
+    @book.task
+    def note() -> None:
+        """Do nothing."""
+
+    async with tm.testing.node(load=[desk, decide]) as node:
+        assert node.reactor("desk").state().starts == []
+        await node.load(book)
+        assert node.reactor("desk").state().starts == ["book"]

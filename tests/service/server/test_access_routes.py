@@ -306,3 +306,12 @@ async def test_a_variable_that_has_changed_is_not_overwritten(server: Served) ->
     await server.http.delete("/variables/limit")
     gone = await server.http.put("/variables/limit", json={"value": 5}, headers=seen)
     assert gone.status_code == 404
+
+
+async def test_a_new_variable_replaces_none_of_its_name(server: Served) -> None:
+    """If-None-Match: the form for a new variable overwrote an existing one in silence."""
+    new = {"if-none-match": "*"}
+    assert (await server.http.put("/variables/fresh", json={"value": 1}, headers=new)).status_code == 200
+    refused = await server.http.put("/variables/fresh", json={"value": 2}, headers=new)
+    assert (refused.status_code, refused.json()["code"]) == (409, "variable_exists")
+    assert (await server.http.get("/variables/fresh")).json()["value"] == 1

@@ -25,10 +25,10 @@ def line_of(mark: str) -> str:
     return f"{__file__}:{number}"
 
 
-def block(caplog: pytest.LogCaptureFixture, sleep: Callable[[], object]) -> None:
-    """Block the loop until the log says so."""
+def block(caplog: pytest.LogCaptureFixture, sleep: Callable[[], object], nodes: int = 1) -> None:
+    """Block the loop until the logs of some nodes on it say so."""
     deadline = time.monotonic() + PATIENCE
-    while not named(caplog):
+    while len(named(caplog)) < nodes:
         assert time.monotonic() < deadline, "the log never said it"
         sleep()
 
@@ -64,6 +64,32 @@ async def test_a_task_that_blocks_the_loop_is_named_in_its_log_and_in_why(caplog
         assert f"at {line_of('in the task')}, so everything else there waited: make it a plain `def`" in reason
         assert node.metrics()["loop_blocked_total"] == 1
         assert node.metrics()["loop_blocked_seconds_total"] >= 0.02
+
+
+async def test_every_node_knows_from_the_log_that_a_task_has_blocked_its_node(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D11: only the node of the attempt said so, and `why` asks any node."""
+    flow = tm.Workflow("greedy")
+
+    @flow.task
+    async def hog() -> None:
+        block(caplog, lambda: PAUSE.wait(0.002), nodes=2)
+
+    store = f"sqlite:///{tmp_path / 'greedy.db'}"
+    nodes = [tm.Node(store=store, load=[flow], settings=QUICK) for _ in range(2)]
+    async with nodes[0], nodes[1]:
+        run = await nodes[0].start("greedy")
+        assert (await run.wait(PATIENCE)).ok
+        for node in nodes:
+            reasons: list[str] = []
+
+            async def is_known(asked: tm.Node = node, reasons: list[str] = reasons) -> bool:
+                reasons[:] = await asked.run_handle(run.id).why("hog")
+                return len(reasons) > 1
+
+            await until(is_known)
+            assert reasons[-1].startswith("it blocked the event loop of its node for")
 
 
 async def test_a_node_of_a_graph_that_blocks_the_loop_is_named(caplog: pytest.LogCaptureFixture) -> None:

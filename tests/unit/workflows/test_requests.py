@@ -12,6 +12,7 @@ from tests.unit.workflows.lives import run_row
 from tests.unit.workflows.test_plan_against_an_oracle import Interpreter, World, mappings, workflows
 from tidemill.engine.workflows.executors.interface import Input, ItemOfList, ListInput, SingleInput
 from tidemill.engine.workflows.worker.launcher import build_request
+from tidemill.kernel.settings import Settings
 from tidemill.workflows.plan import UNMAPPED, TaskRun
 from tidemill.workflows.records import TaskRow
 from tidemill.workflows.run_draft import TaskRef
@@ -32,7 +33,7 @@ def inputs(spec: WorkflowSpec, rows: Mapping[TaskRef, TaskRun], place: TaskRef) 
         for key, row in rows.items()
         if row.state is TaskState.SUCCESS and (key[1] != UNMAPPED or spec.by_name[key[0]].each is None)
     }
-    return build_request(run_row(RunState.RUNNING), kept[place], spec, kept, outputs).inputs
+    return build_request(run_row(RunState.RUNNING), kept[place], spec, kept, outputs, Settings()).inputs
 
 
 def expected(edge: TaskEdge, task: TaskSpec, index: int, oracle: Interpreter) -> Input | None:

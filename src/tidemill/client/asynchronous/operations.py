@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from tidemill.access.principal import Role
 from tidemill.api.accounts import (
@@ -372,9 +372,13 @@ class AsyncOperations:
         """Return a variable."""
         return await self._api.call(get_variable, {"name": name})
 
-    async def set_variable(self, name: str, value: Any, *, if_match: str | None = None) -> Variable:
+    async def set_variable(
+        self, name: str, value: Any, *, if_match: str | None = None, if_none_match: Literal["*"] | None = None
+    ) -> Variable:
         """Set a variable to anything that JSON can express."""
-        return await self._api.call(set_variable, {"name": name, "value": value, "if_match": if_match})
+        return await self._api.call(
+            set_variable, {"name": name, "value": value, "if_match": if_match, "if_none_match": if_none_match}
+        )
 
     async def delete_variable(self, name: str) -> None:
         """Delete a variable."""

@@ -4,7 +4,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from tidemill.access.principal import Role
 from tidemill.api.accounts import (
@@ -369,9 +369,13 @@ class Operations:
         """Return a variable."""
         return self._api.call(get_variable, {"name": name})
 
-    def set_variable(self, name: str, value: Any, *, if_match: str | None = None) -> Variable:
+    def set_variable(
+        self, name: str, value: Any, *, if_match: str | None = None, if_none_match: Literal["*"] | None = None
+    ) -> Variable:
         """Set a variable to anything that JSON can express."""
-        return self._api.call(set_variable, {"name": name, "value": value, "if_match": if_match})
+        return self._api.call(
+            set_variable, {"name": name, "value": value, "if_match": if_match, "if_none_match": if_none_match}
+        )
 
     def delete_variable(self, name: str) -> None:
         """Delete a variable."""

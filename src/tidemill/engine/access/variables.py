@@ -32,14 +32,7 @@ class VariableService:
 
         With `before` it replaces only that version: RequestError if the variable has changed since.
         """
-        check_name("variable", name)
-        variable = VariableRow(
-            tenant=principal.tenant,
-            name=name,
-            value=value,
-            updated_at=self._clock.now(),
-            updated_by=principal.actor,
-        )
+        variable = self._make(principal, name, value)
         if before is None:
             await self._variables.upsert(variable)
         elif not await self._variables.replace(variable, before):
@@ -47,6 +40,19 @@ class VariableService:
             raise RequestError(message, code="stale_etag", status=412)
         await self._audit.record(principal, "variable.set", name)
         return variable
+
+    async def create(self, principal: Principal, name: str, value: Any) -> VariableRow:
+        """Set a new variable of the principal's tenant; RequestError if it exists."""
+        variable = self._make(principal, name, value)
+        if not await self._variables.add(variable):
+            raise RequestError(f"there is a variable '{name}' already", code="variable_exists", status=409, name=name)
+        await self._audit.record(principal, "variable.set", name)
+        return variable
+
+    def _make(self, principal: Principal, name: str, value: Any) -> VariableRow:
+        check_name("variable", name)
+        now, tenant = self._clock.now(), principal.tenant
+        return VariableRow(tenant=tenant, name=name, value=value, updated_at=now, updated_by=principal.actor)
 
     async def get(self, tenant: str, name: str) -> VariableRow:
         """Return a variable of a tenant."""

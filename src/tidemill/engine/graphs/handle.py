@@ -82,6 +82,7 @@ class ReactorHandle:
             keys=reactor.keys.counts(),
             dead_letters=sum(map(len, self.dead_letter_queues)),
             counted_since=reactor.counted_since,
+            starts=sorted({one.workflow for one in reactor.outbox.subscriptions}),
             owner=reactor.definition.about.owner,
             description=reactor.definition.about.description,
         )

@@ -6,7 +6,6 @@ from random import Random
 
 import msgspec
 
-from tidemill.engine.loop_watch import LoopBlock
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.executors.interface import Executor
 from tidemill.engine.workflows.metrics import WorkflowMetrics
@@ -20,7 +19,7 @@ from tidemill.storage.workflow_ports import NodeRow, WorkflowStore
 from tidemill.telemetry import events
 from tidemill.telemetry.node_events import NodeEvents
 from tidemill.telemetry.tracing import NoSpans, SpanRecorder
-from tidemill.workflows.records import AttemptKey, RunRow
+from tidemill.workflows.records import RunRow
 from tidemill.workflows.spec import TaskSpec
 
 STORE_RETRY = Backoff(0.05, 1.0)
@@ -125,8 +124,6 @@ class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
     """The executors of this node, by name; the engine makes them."""
     substitutes_executor: bool = False
     """Whether tasks that name an unknown executor run at the default one."""
-    loop_blocks: dict[AttemptKey, LoopBlock] = {}
-    """How attempts of this node have blocked its event loop, oldest first; a few of the last."""
     rng: Random = msgspec.field(default_factory=Random)
     """The source of the jitter of retries."""
 

@@ -41,6 +41,13 @@ _PUT_VARIABLE = Statement(
     """,
     _VARIABLE,
 )
+_ADD_VARIABLE = Statement(
+    """
+    INSERT INTO {schema}variables ({columns}) VALUES ({parameters})
+    ON CONFLICT (tenant, name) DO NOTHING RETURNING name
+    """,
+    _VARIABLE,
+)
 _REPLACE_VARIABLE = Statement(
     """
     UPDATE {schema}variables SET ({columns}) = ({parameters})
@@ -63,6 +70,10 @@ class Variables(Table):
     async def upsert(self, variable: VariableRow) -> None:
         """Write a variable in place of the previous one."""
         await self._put(_PUT_VARIABLE, **_VARIABLE.values(variable))
+
+    async def add(self, variable: VariableRow) -> bool:
+        """Write a new variable; return False if it exists."""
+        return bool(await self._change(_ADD_VARIABLE, **_VARIABLE.values(variable)))
 
     async def replace(self, variable: VariableRow, before: VariableRow) -> bool:
         """Write a variable in place of a version; return False if that is not the current one."""

@@ -28,3 +28,9 @@ it("leads to the dead letters of one reactor, or to the reactors that have some"
   expect(tile("Dead letters", two)).toEqual({ count: 4, ...all });
   expect(tile("Dead letters", {})).toEqual({ count: 0, ...all });
 });
+
+it("leads to the reactors that are not live", () => {
+  const part = { kind: "reactor" as const, name: "shop", health: "warming", since: AT, reason: "" };
+  const degraded = [part, { ...part, kind: "accumulator" as const, name: "orders" }];
+  expect(tile("Reactors not live", { degraded })).toEqual({ count: 1, to: "/reactors", search: { not_live: "true" } });
+});

@@ -68,7 +68,8 @@ function LoadedReactor({ reactor }: { reactor: LiveReactor }) {
 function subtitleOf({ state }: LiveReactor): string {
   const graphs = state.subscribers.length > 0 ? state.subscribers.join(", ") : "no graph";
   const sources = plural(Object.keys(state.accumulators).length, "accumulator");
-  return `${sources} → ${graphs} · fires on ${state.when} · strategy ${state.strategy}`;
+  const starts = state.starts?.length ? `starts ${state.starts.join(", ")}` : "starts no workflow";
+  return `${sources} → ${graphs} · ${starts} · fires on ${state.when} · strategy ${state.strategy}`;
 }
 
 /** Of the reactor and its accumulators: events, firings and starts of runs. */

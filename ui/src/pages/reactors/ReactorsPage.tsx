@@ -22,7 +22,9 @@ import { COLUMNS } from "./columns";
 export function ReactorsPage() {
   const [text, setText] = useSearchParam("q", "");
   const [wanted, setWanted] = useSearchParam("dead_letters", "");
+  const [unhealthy, setUnhealthy] = useSearchParam("not_live", "");
   const isDead = wanted === "true";
+  const isNotLive = unhealthy === "true";
   const reactors = useAllReactors();
   return (
     <Page
@@ -31,8 +33,13 @@ export function ReactorsPage() {
         <>
           <FilterChips
             label="Show only"
-            chips={[{ id: "dead_letters", isOn: isDead, label: "with dead letters" }]}
-            onToggle={() => setWanted(isDead ? "" : "true")}
+            chips={[
+              { id: "not_live", isOn: isNotLive, label: "not live" },
+              { id: "dead_letters", isOn: isDead, label: "with dead letters" },
+            ]}
+            onToggle={(id) =>
+              id === "not_live" ? setUnhealthy(isNotLive ? "" : "true") : setWanted(isDead ? "" : "true")
+            }
           />
           <SearchInput label="Search reactors" value={text} onChange={setText} />
         </>
@@ -43,19 +50,21 @@ export function ReactorsPage() {
           {({ items }) => {
             const found = items
               .filter((one) => text === "" || matches(one, text))
-              .filter(({ dead_letters = 0 }) => !isDead || dead_letters > 0);
+              .filter(({ dead_letters = 0 }) => !isDead || dead_letters > 0)
+              .filter(({ health }) => !isNotLive || health !== "live");
             if (found.length > 0) return <ReactorTable reactors={found} onStale={() => void reactors.refetch()} />;
             if (items.length === 0) return <NoReactors />;
-            return (
-              <EmptyState
-                title={isDead && text === "" ? "No reactor has dead letters." : "No reactor has this name."}
-              />
-            );
+            return <EmptyState title={nothingFound(text, isDead, isNotLive)} />;
           }}
         </Answer>
       </Panel>
     </Page>
   );
+}
+
+function nothingFound(text: string, isDead: boolean, isNotLive: boolean): string {
+  if (text !== "" || (isDead && isNotLive)) return "No reactor matches.";
+  return isDead ? "No reactor has dead letters." : "Every reactor is live.";
 }
 
 function matches({ name, subscribers, accumulators }: Schema<"ReactorState">, text: string): boolean {

@@ -33,7 +33,7 @@ export function VariableForm({ variable, onClose }: Props) {
   const submit = () => {
     if (!value.isValid) return;
     save.mutate({
-      params: { path: { name }, ...(seen !== null && { header: { "if-match": seen } }) },
+      params: { path: { name }, header: seen === null ? { "if-none-match": "*" } : { "if-match": seen } },
       body: { value: value.value },
     });
   };

@@ -71,6 +71,7 @@ def merge_states(
         partitions=partitions,
         dead_letters=sum(one.dead_letters for one in states),
         counted_since=_newest(one.counted_since for one in states),
+        starts=_union(one.starts for one in states),
         owner=definition.about.owner,
         description=definition.about.description,
     )

@@ -1,11 +1,12 @@
 """Explains runs: why a task has not run, how it ended, and why a run waits."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
 from tidemill.access.principal import Caller
-from tidemill.engine.loop_watch import describe_block
+from tidemill.engine.workflows.client.log_lines import find_loop_block
 from tidemill.engine.workflows.client.nodes import count_live_nodes, list_nodes
 from tidemill.engine.workflows.client.runs import RunReader
 from tidemill.engine.workflows.leader.explain import executor_capacity, explain_context
@@ -28,6 +29,8 @@ from tidemill.workflows.run_draft import TaskRef
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 from tidemill.workflows.unfinished import has_begun
+
+EXPLAINED_LOGS_LIMIT = 20  # elements of a task whose logs are read
 
 
 class RunExplainer:
@@ -63,8 +66,9 @@ class RunExplainer:
     async def _explain(self, record: RunRecord, task: str) -> list[str]:
         name, _ = resolve_task(record, task)
         context, spec = await self._read_context(record)
-        row = record.by_task()[name][0]
-        return explain_task(record, spec, task, self._with_capacity(context, record.run.tenant, row))
+        rows = record.by_task()[name]
+        context = replace(context, loop_blocks=await self._loop_blocks(record, rows))
+        return explain_task(record, spec, task, self._with_capacity(context, record.run.tenant, rows[0]))
 
     async def _read_context(self, record: RunRecord) -> tuple[ExplainContext, WorkflowSpec]:
         """Return what is known in addition to the run about why its tasks have not run, and the spec of the run."""
@@ -77,7 +81,6 @@ class RunExplainer:
             await self._with_code_notes(context, record),
             write_blocker=blocker,
             stuck_pids=stuck,
-            loop_blocks=self._loop_blocks(record),
             workers=await self._workers_for(record),
         )
         spec, problem = await self._runs.load_spec_or_problem(record)
@@ -131,11 +134,14 @@ class RunExplainer:
             if (owner := owners.get(row.claimed_by or "")) is not None and self._runtime.liveness.is_running(owner)
         }
 
-    def _loop_blocks(self, record: RunRecord) -> dict[TaskRef, str]:
-        """Return how current attempts of a run have blocked the event loop of this node."""
-        blocks = self._runtime.loop_blocks
-        keys = [AttemptKey(record.run.id, row.task, row.index, row.attempt) for row in record.tasks] if blocks else []
-        return {(key.task, key.element): describe_block(blocks[key]) for key in keys if key in blocks}
+    async def _loop_blocks(self, record: RunRecord, rows: Sequence[TaskRow]) -> dict[TaskRef, str]:
+        """Return how current attempts of some task runs have blocked the event loop of a node: their logs say so."""
+        found = {}
+        for row in [one for one in rows if one.attempt][:EXPLAINED_LOGS_LIMIT]:
+            key = AttemptKey(record.run.id, row.task, row.index, row.attempt)
+            if (reason := await find_loop_block(self._store.logs, key)) is not None:
+                found[row.task, row.index] = reason
+        return found
 
     async def _error_locations(self, record: RunRecord) -> dict[TaskRef, str]:
         """Return where in the author's code tasks of a run failed, as file:line."""

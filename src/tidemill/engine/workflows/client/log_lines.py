@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from tidemill.engine.loop_watch import BLOCK_MARK
 from tidemill.storage.tables.logs import Logs
 from tidemill.telemetry.log_records import LogRecord
-from tidemill.workflows.records import TaskKey
+from tidemill.workflows.records import AttemptKey, TaskKey
 
 _RECORDS_DECODER = msgspec.msgpack.Decoder(list[LogRecord])
 
@@ -85,6 +86,21 @@ class TaskLogReader:
                     if position > seen:
                         self._position = position
                         yield LogLine(self._key, record, position)
+
+
+async def find_loop_block(logs: Logs, key: AttemptKey) -> str | None:
+    """Return the sentence that the node of an attempt has logged when the attempt blocked its event loop."""
+    number = -1
+    while chunks := await logs.read(TaskKey(key.run, key.task, key.element), (key.attempt, number)):
+        for chunk in chunks:
+            if chunk.key.attempt != key.attempt:
+                return None
+            number = chunk.number
+            if BLOCK_MARK.encode() in chunk.payload:
+                for record in _RECORDS_DECODER.decode(chunk.payload):
+                    if record.level == "warning" and record.message.startswith(BLOCK_MARK):
+                        return record.message
+    return None
 
 
 def merge_by_time(logs: Iterable[Sequence[LogLine]]) -> list[LogLine]:

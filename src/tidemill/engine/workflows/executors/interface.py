@@ -19,7 +19,7 @@ from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, VersionKey
 
 VALUE_LIMIT = 64 * 1024 * 1024
-"""The size limit of what a task returns, in bytes of its stored form."""
+"""The size limit of a value that a process sends, in bytes."""
 
 STOP_GRACE_PERIOD = 5.0
 """Seconds that code has to end after it was asked to."""
@@ -77,6 +77,8 @@ class AttemptRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """The span of the attempt, as a `traceparent`; None if its run is not traced."""
     captures_output: bool = True
     """Whether what the code prints, logs and warns about is in the attempt's log."""
+    value_limit: int = VALUE_LIMIT
+    """The size limit of what the task returns, in bytes of its stored form."""
 
     grants: Grants | None = None
     """What the code may ask of its node; None if it is not restricted."""

@@ -19,7 +19,6 @@ from tidemill.annotations.signatures import Parameter
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.workflows.executors.attempt_output import MESSAGE_LIMIT, TaskLog, build_task_error
 from tidemill.engine.workflows.executors.interface import (
-    VALUE_LIMIT,
     AttemptRequest,
 )
 from tidemill.engine.workflows.executors.performing import LoopPerformer, perform_now
@@ -126,7 +125,11 @@ class TaskCall:
             return self.ending_of_error(error, environment)
         if getpid() != environment.pid:
             _exit_forked_copy()
-        return _failure_of_forgotten(environment) if environment.pending_calls else self._encode_result(value)
+        return (
+            _failure_of_forgotten(environment)
+            if environment.pending_calls
+            else self._encode_result(value, request.value_limit)
+        )
 
     async def run_async(self, request: AttemptRequest, environment: CallEnvironment) -> AttemptResult:
         """Run the attempt on this loop. Raise only if the current task is cancelled; other errors become results."""
@@ -156,7 +159,7 @@ class TaskCall:
                     _exit_forked_copy()
                 if environment.pending_calls and (forgotten := await _find_forgotten(environment)) is not None:
                     return forgotten
-                return self._encode_result(value)
+                return self._encode_result(value, request.value_limit)
 
     async def _handle_error(self, error: BaseException, environment: CallEnvironment) -> AttemptResult | None:
         """Return the result of an attempt that raised, or None if its deferral is over and it continues."""
@@ -243,10 +246,10 @@ class TaskCall:
 
     # -- results
 
-    def _encode_result(self, value: Any) -> AttemptResult:
+    def _encode_result(self, value: Any, limit: int) -> AttemptResult:
         try:
             result = self._output_codec.encode_result(value)
-            return result if len(result.value) <= VALUE_LIMIT else _too_long(result)
+            return result if len(result.value) <= limit else _too_long(result, limit)
         except (UnstorableError, TypeMismatchError) as error:
             return Failed(error=TaskError(type(error).__name__, shorten(str(error), MESSAGE_LIMIT)), may_retry=False)
         except BaseException as error:  # author code: encoding a value may call into it
@@ -279,10 +282,10 @@ class TaskCall:
         return retry is None or Exception in retry.on or isinstance(error, retry.on)
 
 
-def _too_long(result: Succeeded) -> Failed:
+def _too_long(result: Succeeded, limit: int) -> Failed:
     message = (
-        f"its return value has {len(result.value):,} bytes, and {VALUE_LIMIT:,} are allowed: store it elsewhere, and "
-        "return its location"
+        f"its return value has {len(result.value):,} bytes, and {limit:,} are allowed: store it elsewhere and return "
+        "its location, or raise the setting result_limit"
     )
     return Failed(error=TaskError("TooLong", message), may_retry=False)
 

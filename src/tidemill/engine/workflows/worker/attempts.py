@@ -36,9 +36,6 @@ from tidemill.workflows.spec import WorkflowSpec
 
 logger = logging.getLogger(__name__)
 
-LOOP_BLOCKS_LIMIT = 100
-"""The number of attempts that have blocked the event loop, as kept for `why`."""
-
 
 class TracedAttempt(NamedTuple):
     """An attempt whose span is recorded when it ends."""
@@ -119,7 +116,6 @@ class LocalAttempts(AttemptListener):
         self._metrics = runtime.metrics
         self._spans = runtime.spans
         self._tasks = runtime.tasks
-        self._loop_blocks = runtime.loop_blocks
 
     def observe(self, leader: AttemptObserver | None) -> None:
         """Let the leader act on what happens to attempts; None if another node leads from now on."""
@@ -269,14 +265,10 @@ class LocalAttempts(AttemptListener):
             self.reports_in_flight -= 1
 
     def on_loop_blocked(self, block: LoopBlock) -> None:
-        """Tell the log of an attempt, and `why`, that its task has blocked the event loop of this node."""
+        """Write to the log of an attempt, where `why` finds it, that its task has blocked the event loop."""
         key = next((one for one in self.claimed if str(one) == block.task), None)
         if key is None:
             return
-        self._loop_blocks.pop(key, None)
-        self._loop_blocks[key] = block
-        if len(self._loop_blocks) > LOOP_BLOCKS_LIMIT:
-            del self._loop_blocks[next(iter(self._loop_blocks))]
         record = LogRecord(at=self._clock.now(), message=describe_block(block), level="warning")
         self.task_logs.add(key, [record])
         echo_to_logging(key, record)

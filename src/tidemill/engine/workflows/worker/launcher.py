@@ -8,6 +8,7 @@ from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.spans import new_attempt_trace
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.kernel.errors import StoreError
+from tidemill.kernel.settings import Settings
 from tidemill.workflows.attempt_results import AttemptResult, Failed, HandedBack
 from tidemill.workflows.capabilities import Grants
 from tidemill.workflows.plan import UNMAPPED, carries
@@ -25,7 +26,7 @@ class TaskLauncher:
 
     def __init__(self, runtime: WorkflowRuntime, attempts: LocalAttempts) -> None:
         self._runs = runtime.store.runs
-        self._captures_output = runtime.settings.capture_output
+        self._settings = runtime.settings
         self._attempts = attempts
         self._loaded = attempts.versions.loaded
         self._element_inputs: dict[tuple[Any, ...], tuple[Rows, Outputs]] = {}
@@ -36,7 +37,7 @@ class TaskLauncher:
         try:
             workflow = self._loaded.get(VersionKey(run.tenant, run.workflow, run.version))
             grants = None if workflow is None else workflow.grants
-            request = build_request(run, row, spec, rows, outputs, grants, captures_output=self._captures_output)
+            request = build_request(run, row, spec, rows, outputs, self._settings, grants)
         except Exception as error:  # the error concerns this attempt only; the others are launched
             self._attempts.on_ended(current_attempt_key(run.id, row), _unbuildable_request(error))
         else:
@@ -100,9 +101,8 @@ def build_request(
     spec: WorkflowSpec,
     rows: Rows,
     outputs: Outputs,
+    settings: Settings,
     grants: Grants | None = None,
-    *,
-    captures_output: bool = True,
 ) -> AttemptRequest:
     """Return the request for a claimed task; `outputs` holds the values of the tasks that it takes."""
     task = spec.by_name[row.task]
@@ -125,7 +125,8 @@ def build_request(
         has_begun=row.state is TaskState.RUNNING,
         trace=None if run.trace is None else new_attempt_trace(run),
         grants=grants,
-        captures_output=captures_output,
+        captures_output=settings.capture_output,
+        value_limit=settings.result_limit,
     )
 
 

@@ -1,6 +1,7 @@
 import type { Tone } from "@/design/tone";
 import { formatDuration } from "@/format/duration";
 import { formatCount, formatRate } from "@/format/number";
+import { formatTime } from "@/format/time";
 import { latencyTone } from "../latency";
 import type { LiveReactor } from "../useLiveReactor";
 import styles from "./Figures.module.css";
@@ -32,5 +33,7 @@ function figuresOf({ state, rates }: LiveReactor, deadLetters = 0): Figure[] {
     ["Buffered", formatCount(state.buffered)],
     ["Dropped", formatCount(dropped), dropped > 0 ? "amber" : undefined],
     ["Dead letters", formatCount(deadLetters), deadLetters > 0 ? "amber" : undefined],
+    // Firings before it, as on another node, are in none of these counters.
+    ["Counted since", state.counted_since ? formatTime(state.counted_since) : "–"],
   ];
 }

@@ -69,5 +69,11 @@ function factsOf(accumulator: Schema<"AccumulatorState">, rate: number): [string
     ["Suppressed", formatCount(suppressed)],
     ["Dead letters", formatCount(dead_letters)],
     ["Restarts", formatCount(restarts)],
+    ...countedSince(accumulator.counted_since),
   ];
+}
+
+/** Its counters began when its node loaded it: after a move they are smaller than what happened. */
+function countedSince(time: string | null | undefined): [string, React.ReactNode][] {
+  return time ? [["Counted since", <Time key="counted" at={time} />]] : [];
 }
