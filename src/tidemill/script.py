@@ -55,7 +55,7 @@ class ScriptNode(Node):
     async def wait_for_handlers(self, run: str) -> list[str]:
         """Wait until the handlers that the end of a run has called have ended; return a sentence for each failure."""
         caller, client, problems = self._caller(None), self._workflows.client, list[str]()
-        for called in await client.catalog.handler_runs(await client.runs.load_run(caller, run)):
+        for called in await client.runs.handler_runs(caller, run):
             try:
                 (await client.watcher.wait(caller, called.run.id)).raise_for_status()
             except OperationError as error:

@@ -4,7 +4,7 @@ from scripts.measure import AIMS
 from tests.architecture.sources import house, listing
 
 LIMITS = {
-    "source lines": 107_600,  # new functions add lines: raised from 98,500 for those that first users miss
+    "source lines": 107_900,  # new functions add lines: raised from 98,500 for those that first users miss
     "source files": 740,  # raised from 720 for steps, answers and child runs
     "files of at most 60 lines": 160,
     "twins": 12,

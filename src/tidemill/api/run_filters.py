@@ -22,8 +22,8 @@ Tag = Annotated[str, Meta(description="Only runs of workflows with this tag.")]
 Cause = Annotated[
     str,
     Meta(
-        description="What started the run: manual, schedule, trigger, firing, backfill or task; or its name, that of a "
-        "trigger, a reactor, or the workflow of a task.",
+        description="What started the run: manual, schedule, trigger, firing, backfill, task or handler; or its name, "
+        "that of a trigger, a reactor, or the workflow of a task.",
         examples=["schedule"],
     ),
 ]

@@ -59,6 +59,7 @@ Name = Annotated[str, Meta(description="The name of a workflow."), NameOf("workf
 Text = Annotated[str, Meta(description="A part of the name or of a tag, in letters of any case."), WireName("q")]
 Tag = Annotated[str | None, Meta(description="Only workflows with this tag.")]
 IsPaused = Annotated[bool | None, Meta(description="Only workflows that are paused, or only others.")]
+WithHandlers = Annotated[bool, Meta(description="Whether the workflows of handlers are listed, too.")]
 Recent = Annotated[int, Meta(ge=0, le=50, description="How many of its newest runs each workflow comes with.")]
 
 
@@ -94,6 +95,8 @@ class WorkflowItem(Message, frozen=True, kw_only=True):
     """Whom to ask, as its author declares it."""
     description: str = ""
     """What it is for."""
+    handles: str | None = None
+    """The workflow whose ends its tasks handle; null if it is one that an author declared."""
 
     @classmethod
     def of_entry(cls, entry: "CatalogEntry", activity: "WorkflowActivity", *, recent: int = 0) -> "WorkflowItem":
@@ -110,6 +113,7 @@ class WorkflowItem(Message, frozen=True, kw_only=True):
             recent_runs=runs[:recent],
             owner=entry.about.workflow.owner,
             description=entry.about.workflow.description,
+            handles=entry.handles,
         )
 
 
@@ -209,6 +213,8 @@ class WorkflowDetails(WorkflowItem, frozen=True, kw_only=True):
     max_active_runs: int | None
     unfinished: str | None
     """What becomes of unfinished runs when the code changes."""
+    handlers: list[str] = []
+    """The workflows that have its handlers, such as report.on_failure."""
 
     @classmethod
     def of_facts(cls, facts: "WorkflowFacts", now: datetime) -> "WorkflowDetails":
@@ -227,6 +233,7 @@ class WorkflowDetails(WorkflowItem, frozen=True, kw_only=True):
             versions=[VersionItem.of_version(one, facts) for one in reversed(entry.versions)],
             max_active_runs=None if workflow is None else workflow.max_active_runs,
             unfinished=None if workflow is None else workflow.unfinished,
+            handlers=spec.handler_workflows,
         )
 
 
@@ -279,10 +286,12 @@ async def list_workflows(
     tag: Tag = None,
     paused: IsPaused = None,
     recent: Recent = 0,
+    handlers: WithHandlers = False,
 ) -> Page[WorkflowItem]:
     """List workflows by name, with their last run."""
     catalog = services.workflows.catalog
-    entries = [one for one in await catalog.entries(caller) if _is_listed(one, text, tag, paused)]
+    known = [one for one in await catalog.entries(caller) if handlers or one.handles is None]
+    entries = [one for one in known if _is_listed(one, text, tag, paused)]
     found = page_of(entries, page, key=lambda one: one.name, view=lambda one: one)
     activity = await catalog.read_activity(caller, [entry.name for entry in found.items], recent=max(1, recent))
     items = [WorkflowItem.of_entry(entry, activity[entry.name], recent=recent) for entry in found.items]
@@ -313,6 +322,7 @@ def _is_listed(entry: "CatalogEntry", text: str, tag: str | None, paused: bool |
             "tasks[].name",
             "schedules[].rule",
             "triggers[].name",
+            "handlers",
             "max_active_runs",
         ),
     ),

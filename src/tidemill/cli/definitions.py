@@ -74,7 +74,11 @@ def _find_definition(file: str, name: str, package: Package, kind: type[Kind]) -
 
 
 def _definitions_of(package: Package, kind: type[Kind]) -> list[Kind]:
-    return [one for one in (*package.graphs, *package.workflows) if isinstance(one, kind)]
+    return [
+        one
+        for one in (*package.graphs, *package.workflows)
+        if isinstance(one, kind) and not (isinstance(one, Workflow) and one.handled)
+    ]
 
 
 def _noun(kind: type[Kind]) -> str:

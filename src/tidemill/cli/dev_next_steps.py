@@ -41,8 +41,8 @@ def first_steps(folder: str) -> Iterator[str]:
 
 def next_steps(registry: Registry, tenant: str, store: str, url: str) -> Iterator[str]:
     """Yield one line for each step that a developer can take now, with the store and the URL of the node."""
-    workflows = [one for name in registry.workflows(tenant) if (one := registry.workflows.find(tenant, name))]
-    if workflows:
+    loaded = [one for name in registry.workflows(tenant) if (one := registry.workflows.find(tenant, name))]
+    if workflows := [one for one in loaded if one.handled is None]:
         option = f"--store {shlex.quote(store)}"
         yield f"start a run:    {_run_command(min(workflows, key=_is_started_elsewhere))} {option}"
         yield f"look at runs:   tidemill runs list {option}"

@@ -27,6 +27,7 @@ from tidemill.node import Node
 from tidemill.packages.format.archive import UNVERSIONED
 from tidemill.packages.sanitizing import fingerprint, printable
 from tidemill.packages.status import PackageStatus
+from tidemill.workflows.spec import without_handlers
 
 INDENT = " " * 10
 STYLES = {"loaded": "green", "failed": "bold red", "waiting": "yellow", "preparing": "cyan"}
@@ -177,7 +178,7 @@ class DevView:
         yield _version_text(status.version or status.wanted), ""
         yield ", ".join(state.reactors), ""
         yield ", ".join([*state.graphs, *state.triggerless]), ""
-        yield ", ".join(map(self._with_next_slot, state.workflows)), ""
+        yield ", ".join(map(self._with_next_slot, without_handlers(state.workflows))), ""
         yield ", ".join(state.triggers), ""
         waiting = f" for {', '.join(status.waiting_for)}" if status.waiting_for else ""
         yield f"{status.state}{waiting}", STYLES.get(status.state, "")
@@ -239,7 +240,7 @@ def _contents_text(state: PackageState) -> str:
     kinds = {
         "reactor": state.reactors,
         "graph": (*state.graphs, *state.triggerless),
-        "workflow": state.workflows,
+        "workflow": without_handlers(state.workflows),
         "trigger": state.triggers,
     }
     parts = [

@@ -7,6 +7,7 @@ import msgspec
 from rich.table import Column, Table
 from rich.text import Text
 
+from tidemill.api.handlers import HandlerRun
 from tidemill.api.handles import AsyncRun
 from tidemill.api.reruns import Rerun
 from tidemill.api.runs import RunDetails, RunInfo, RunTransition
@@ -43,13 +44,15 @@ class RunView(NamedTuple):
     result: RunResult
     attempts: list[AttemptInfo]
     events: list[RunTransition]
+    handlers: list[HandlerRun]
 
 
 async def read_run_view(run: AsyncRun) -> RunView:
     """Read a run with everything that is stored about it."""
     info, result = await run.info(), await run.state()
     attempts = [one for task in info.tasks for one in await run.attempts(task)]
-    return RunView(info, result, attempts, [one async for one in run.events()])
+    events = [one async for one in run.events()]
+    return RunView(info, result, attempts, events, await run.handlers())
 
 
 def runs_table(rows: Sequence[RunInfo], width: int) -> Table:
@@ -103,6 +106,13 @@ def _format_run_times(row: RunInfo) -> str:
         elapsed = format_elapsed(row.started_at, row.ended_at)
         return f", ended {format_zoned_time(row.ended_at)}{f' after {elapsed}' if elapsed else ''}"
     return f", started {format_zoned_time(row.started_at)}" if row.started_at is not None else ""
+
+
+def handler_lines(called: Sequence[HandlerRun]) -> Iterator[str]:
+    """Yield a line for each run of handlers: the state of each handler, and the id of the run."""
+    for one in called:
+        states = ", ".join(f"{task} {state}" for task, state in one.tasks.items())
+        yield f"{one.handles}: {states}  (run {one.run})"
 
 
 def failed_attempt_lines(attempts: Sequence[AttemptInfo], width: int) -> Iterator[str]:
@@ -182,6 +192,7 @@ def plain_view(view: RunView) -> dict[str, Any]:
         "tasks": plain_result(view.result)["tasks"],
         "attempts": msgspec.to_builtins(view.attempts),
         "events": msgspec.to_builtins(view.events),
+        "handlers": msgspec.to_builtins(view.handlers),
     }
 
 

@@ -19,7 +19,7 @@ from tidemill.telemetry.tracing import StoredTrace
 from tidemill.workflows.params import decode_params, encode_params
 from tidemill.workflows.records import AttemptRow, RunRow, TaskError, TaskKey, TaskRow, VersionKey
 from tidemill.workflows.result import last_errors
-from tidemill.workflows.spec import WorkflowSpec
+from tidemill.workflows.spec import WorkflowSpec, handler_workflow
 from tidemill.workflows.states import RunState, TaskState
 from tidemill.workflows.task_options import OPTION_NAMES
 
@@ -27,12 +27,14 @@ FAILURE_LIMIT = 20
 """The failed tasks that a report lists."""
 HANDLER_ORIGIN = "handler"
 """The origin of the runs of handlers."""
-HANDLER_NAMES: Mapping[RunState, str] = {RunState.FAILED: "on_failure", RunState.SUCCESS: "on_success"}
-"""The ends that have handlers, each with the name of its decorator. A cancelled run calls none."""
 HANDLER_RETRY = Retry(3, delay=5.0)
 """The retries of a handler that names none."""
 
 _OPTIONS = ("retry", *OPTION_NAMES, "owner", "description")
+
+
+class _Handled(msgspec.Struct):
+    handles: str | None = None
 
 
 class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,15 +88,20 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(lines if self.link is None else [*lines, self.link])
 
 
-def handler_workflow(workflow: str, state: RunState) -> str:
-    """Return the name of the workflow that has the handlers of one end of another workflow."""
-    return f"{workflow}.{HANDLER_NAMES[state]}"
-
-
 def handler_versions(tenant: str, spec: WorkflowSpec) -> list[VersionKey]:
     """Return the versions with the handlers of a version of a workflow."""
     handlers = spec.handlers or {}
     return [VersionKey(tenant, handler_workflow(spec.name, RunState(end)), one) for end, one in handlers.items()]
+
+
+def read_handled(stored: bytes) -> str | None:
+    """Return the workflow whose ends the tasks of a stored spec handle; None if it has none, or cannot be read."""
+    if b'"handles":' not in stored:  # nearly all specs: they need not be decoded for a list
+        return None
+    try:
+        return msgspec.json.decode(stored, type=_Handled).handles
+    except msgspec.DecodeError:
+        return None
 
 
 def find_handlers(run: RunRow, spec: WorkflowSpec) -> VersionKey | None:

@@ -3,7 +3,7 @@
 A run can be planned from its spec alone, in any process, even after the module that declared the workflow is gone.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from graphlib import TopologicalSorter
 from hashlib import sha256
@@ -14,7 +14,23 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import force_setattr
 
 from tidemill.workflows.rules import ALL_SUCCESS, RULES, Rule
+from tidemill.workflows.states import RunState
 from tidemill.workflows.task_options import TaskOptions
+
+HANDLER_NAMES: Mapping[RunState, str] = {RunState.FAILED: "on_failure", RunState.SUCCESS: "on_success"}
+"""The ends that have handlers, each with the name of its decorator. A cancelled run calls none."""
+
+
+def handler_workflow(workflow: str, end: RunState) -> str:
+    """Return the name of the workflow that has the handlers of one end of another workflow."""
+    return f"{workflow}.{HANDLER_NAMES[end]}"
+
+
+def without_handlers(workflows: Iterable[str]) -> list[str]:
+    """Return the names of workflows without those that have the handlers of others among them."""
+    names = list(workflows)
+    handlers = {handler_workflow(one, end) for one in names for end in HANDLER_NAMES}
+    return [one for one in names if one not in handlers]
 
 
 class TaskEdge(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -81,6 +97,11 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def version(self) -> str:
         """A hash that changes exactly when the structure or the code changes."""
         return sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
+
+    @property
+    def handler_workflows(self) -> list[str]:
+        """The workflows that have its handlers."""
+        return [handler_workflow(self.name, RunState(end)) for end in self.handlers or ()]
 
     @cached_property
     def by_name(self) -> dict[str, TaskSpec]:

@@ -29,10 +29,11 @@ from tidemill.workflows.graph_calls import (
     is_task_name,
     placeholder_function,
 )
-from tidemill.workflows.handlers import HANDLER_RETRY, RunReport, check_handler_options, handler_workflow
+from tidemill.workflows.handlers import HANDLER_RETRY, RunReport, check_handler_options
 from tidemill.workflows.options import as_tuple, read_options
 from tidemill.workflows.params import encode_params
 from tidemill.workflows.schedule import Schedule
+from tidemill.workflows.spec import handler_workflow
 from tidemill.workflows.states import RunState
 from tidemill.workflows.task_overrides import TaskOverrides, apply_overrides, find_override_problem, overrides_for
 from tidemill.workflows.unfinished import DEFAULT_UNFINISHED_POLICY, UNFINISHED_POLICIES, UnfinishedPolicy
@@ -340,8 +341,13 @@ class Workflow:
             problems += _value_problems(self.wired())
         except DefinitionError as error:
             problems = [*error.problems, *problems]
+        for one in self.handlers.values():
+            try:
+                one.check()
+            except DefinitionError as error:
+                problems += error.problems
         if problems:
-            raise DefinitionError(problems, f"workflow '{self.name}'")
+            raise DefinitionError(dict.fromkeys(problems), f"workflow '{self.name}'")
 
     def wired(self) -> WiredWorkflow:
         """Return the wired workflow; wiring happens once."""

@@ -14,6 +14,7 @@ from tidemill.api import (
     dead_letters,
     dismissals,
     graphs,
+    handlers,
     import_errors,
     keys,
     packages,
@@ -38,6 +39,8 @@ FAR = datetime(2090, 1, 1, tzinfo=UTC)
 SERVER, CODE = "running server", "is not loaded"
 """What a store without a node answers to a request that needs a running node, or the code of a workflow."""
 
+ELEMENT = frozenset({"index"})
+"""Which element of a mapped task ends first differs from door to door."""
 SAMPLED = frozenset({"start", "firings", "p50", "p99", "emitted", "values"})
 """What a timer samples: it differs from door to door."""
 
@@ -120,6 +123,29 @@ async def backfill_report(node: tm.Node) -> None:
     await node.backfill("report", datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
     for run in await node.runs():
         await run.result("30s")
+
+
+def make_handled() -> tuple[Any, ...]:
+    """Return a workflow with a handler."""
+    handled = tm.Workflow("handled")
+
+    @handled.task
+    def work() -> None:
+        """Do nothing."""
+
+    @handled.on_success
+    def thank(report: tm.RunReport) -> str:
+        return report.workflow
+
+    return (handled,)
+
+
+async def run_handled(node: tm.Node) -> None:
+    """Run it once, and wait for the handler."""
+    run = await node.start("handled")
+    await run.result("30s")
+    for one in await run.handlers():
+        await node.run_handle(one.run).result("30s")
 
 
 def make_market() -> tuple[Any, ...]:
@@ -331,8 +357,8 @@ SCENARIOS: dict[str, Scenario] = {
             Step(runs.get_run, _run()),
             Step(runs.get_run, _run(outputs=True)),
             Step(runs.get_run, {"run": "missing"}),
-            Step(runs.list_run_events, _run()),
-            Step(runs.watch_run, _run(events=True)),
+            Step(runs.list_run_events, _run(), varies=ELEMENT),
+            Step(runs.watch_run, _run(events=True), varies=ELEMENT),
             Step(runs.note_run, _run(text="looked at")),
             Step(runs.note_run, _run(text="the first", task="parts")),
             Step(runs.clear_run, _run(tasks=["parts"], preview=True)),
@@ -344,6 +370,17 @@ SCENARIOS: dict[str, Scenario] = {
         ],
         load=make_report(),
         prepare=run_report,
+    ),
+    "handlers": Scenario(
+        [
+            Step(runs.list_runs, varies=frozenset({"parent", "key", "params"})),
+            Step(handlers.list_handlers, lambda answers: {"run": answers[0][1]["id"]}),
+            Step(handlers.list_handlers, _run()),
+            Step(handlers.list_handlers, {"run": "missing"}),
+            Step(workflows.list_workflows),
+        ],
+        load=make_handled(),
+        prepare=run_handled,
     ),
     "dismissals": Scenario(
         [

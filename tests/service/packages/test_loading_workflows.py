@@ -1,11 +1,13 @@
 """Loading workflows and triggers: checked first, changed afterwards, and put back if a step fails."""
 
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 import tidemill as tm
+from tests.service.package_folders import package, without_child_processes
 from tests.service.samples import single
 from tests.service.workflows.acting import start_and_pause
 from tidemill.packages.loading.reader import read_package, sort_for_loading
@@ -378,3 +380,52 @@ def numbered(name: str, number: int) -> tm.Workflow:
         return number
 
     return made
+
+
+HANDLED = """
+import tidemill as tm
+
+flow = tm.Workflow("handled")
+
+
+@flow.task
+def fail() -> None:
+    raise ValueError("no")
+
+
+@flow.on_failure{options}
+def alert(report: tm.RunReport) -> str:
+    raise ConnectionError("no network")
+"""
+
+
+async def test_handlers_come_and_go_with_their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manifest sets their options, as those of tasks; a version without them calls none."""
+    without_child_processes(monkeypatch)
+    manifest = '[tasks."handled.on_failure.alert"]\nretries = 0\n'
+    folder = package(tmp_path / "shop", HANDLED.format(options=""), manifest=manifest)
+    async with tm.testing.node() as node:
+        await node.load(folder)
+        assert set(node.registry.workflows("public")) == {"handled", "handled.on_failure"}
+        await node.start("handled")
+        await node.settle()
+        called, failed = [await run.state() for run in await node.runs()]
+        assert [(run.workflow, str(run.state)) for run in (called, failed)] == [
+            ("handled.on_failure", "failed"),
+            ("handled", "failed"),
+        ]
+        assert called.tasks["alert"].attempts == 1
+        package(tmp_path / "shop", HANDLED.partition("@flow.on_failure")[0], version="2.0.0")
+        await node.load(folder)
+        assert set(node.registry.workflows("public")) == {"handled"}
+        await node.start("handled")
+        await node.settle()
+        assert len(await node.runs()) == 3
+
+
+async def test_a_pool_of_a_handler_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_child_processes(monkeypatch)
+    folder = package(tmp_path / "shop", HANDLED.format(options="(pool='nope')"))
+    async with tm.testing.node() as node:
+        with pytest.raises(tm.DefinitionError, match="task 'alert': there is no pool 'nope'"):
+            await node.load(folder)

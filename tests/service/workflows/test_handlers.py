@@ -9,6 +9,7 @@ import pytest
 import tidemill as tm
 from tests.service.workflows.acting import Gate, see_through
 from tests.sqlite import create_database
+from tidemill.testing.faults.stores import intercept_transactions
 
 
 class Flow:
@@ -258,3 +259,48 @@ def test_a_script_warns_of_a_handler_that_failed(caplog: pytest.LogCaptureFixtur
         assert flow.run().ok
     (record,) = (one for one in caplog.records if one.name == "tidemill.workflow")
     assert "'report.on_success' failed: task 'thank' failed: ConnectionError: no network" in record.getMessage()
+
+
+# -- without handlers
+
+
+async def test_an_end_without_handlers_costs_what_it_did() -> None:
+    """A workflow without handlers, or with those of the other end, is written in as many transactions and changes."""
+    costs = []
+    for has_handler in (False, True):
+        flow = tm.Workflow(f"flow_{has_handler}")
+
+        @flow.task
+        def work() -> int:
+            return 1
+
+        if has_handler:
+            flow.on_failure(lambda_named([]))
+        async with tm.testing.node(load=[flow]) as node:
+            sizes: list[int] = []
+
+            async def count(transact: Any, units: Any, sizes: list[int] = sizes) -> Any:
+                sizes.append(len(units))
+                return await transact(units)
+
+            undo = intercept_transactions(node.database, count)
+            assert (await see_through(node, flow.name)).ok
+            undo()
+            costs.append(sizes)
+    assert costs[0] == costs[1]
+    assert len(costs[0]) > 1
+
+
+async def test_lists_of_workflows_and_runs_name_handlers(store: str | None) -> None:
+    """What handled an end is found from its run, and its run from what handled it."""
+    flow = Flow()
+    async with tm.testing.node(store, load=[flow.workflow]) as node:
+        failed = await see_through(node, "report")
+        (called,) = await node.run_handle(failed.id).handlers()
+        assert (called.handles, called.workflow, str(called.state)) == ("on_failure", "report.on_failure", "success")
+        assert called.tasks == {"alert": "success", "page": "success"}
+        assert (await node.run_handle(called.run).info()).parent == failed.id
+        assert await node.run_handle(called.run).handlers() == []
+        assert [run.id for run in await node.runs(cause="handler")] == [called.run]
+        with pytest.raises(tm.RequestError, match="there is no run 'r0'"):
+            await node.run_handle("r0").handlers()

@@ -15,6 +15,7 @@ test("the end of a run makes lists of runs and that run outdated, and no other r
   expect(isOutdated(event, runKey("a"))).toBe(true);
   expect(isOutdated(event, runKey("a", "/tasks"))).toBe(true);
   expect(isOutdated(event, runKey("b"))).toBe(false);
+  expect(isOutdated(event, runKey("b", "/handlers"))).toBe(true);
 });
 
 test("the state of a task makes its run outdated, and no list of runs", () => {

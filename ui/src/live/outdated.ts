@@ -38,6 +38,8 @@ function outdatedByChange({ action }: FeedEvent): Outdated[] {
 const TABLE: Record<string, (event: FeedEvent) => Outdated[]> = {
   "run.*": (event) => [
     { path: "/api/v1/runs", about: { run: event.run } },
+    // The run of a handler tells the run that it was called for.
+    { path: "/api/v1/runs/{run}/handlers" },
     { path: "/api/v1/workflows", about: { name: event.workflow } },
     { path: "/api/v1/schedules" },
     { path: "/api/v1/backfills" },

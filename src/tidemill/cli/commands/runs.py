@@ -71,8 +71,8 @@ TagOption = Annotated[str, typer.Option(help="Only runs of workflows with this t
 CauseOption = Annotated[
     str,
     typer.Option(
-        help="Only runs that this started: manual, schedule, trigger, firing, backfill, task, or the name of a "
-        "trigger, a reactor, or the workflow of a task.",
+        help="Only runs that this started: manual, schedule, trigger, firing, backfill, task, handler, or the name of "
+        "a trigger, a reactor, or the workflow of a task.",
         show_default=False,
     ),
 ]
@@ -208,6 +208,8 @@ def show_run(
     width = terminal_width()
     show(run_view.run_title(view, width), tasks_table(view.result, width))
     for sentence in run_view.failed_attempt_lines(view.attempts, width):
+        print_text(sentence)
+    for sentence in run_view.handler_lines(view.handlers):
         print_text(sentence)
     if view.info.note is not None:
         print_text(f"note: {view.info.note}")

@@ -23,7 +23,7 @@ def check(file: FileArgument, output: Output = Format.TABLE) -> None:
 
     with importable_from(file), exit_on_error(), exit_on_problems(output):
         package = load_definitions(file, Workflow)
-        workflows = [bind_package_graphs(one, package) for one in package.workflows]
+        workflows = [bind_package_graphs(one, package) for one in package.workflows if one.handled is None]
         graphs = {one.name: one for one in package.graphs}
         reactors = {one.name: one for one in package.reactors}
         check_definitions([bind_known_graphs(one, graphs, reactors) for one in workflows])

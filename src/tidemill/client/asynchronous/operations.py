@@ -92,11 +92,12 @@ class AsyncOperations:
         tag: str | None = None,
         paused: bool | None = None,
         recent: int = 0,
+        handlers: bool = False,
         limit: int | None = None,
     ) -> list[WorkflowItem]:
         """List workflows by name, with their last run."""
         return await self._api.collect(
-            list_workflows, {"text": text, "tag": tag, "paused": paused, "recent": recent}, limit
+            list_workflows, {"text": text, "tag": tag, "paused": paused, "recent": recent, "handlers": handlers}, limit
         )
 
     async def workflow(self, name: str) -> WorkflowDetails:

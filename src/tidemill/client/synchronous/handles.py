@@ -17,6 +17,7 @@ from tidemill.api.dead_letters import (
     replay_reactor_dead_letter,
 )
 from tidemill.api.dismissals import dismiss_run
+from tidemill.api.handlers import HandlerRun, list_handlers
 from tidemill.api.port import Api
 from tidemill.api.reactors import command_reactor, get_reactor, get_timeseries, list_firings, list_recoveries
 from tidemill.api.reruns import Rerun
@@ -119,6 +120,10 @@ class Run:
     def why(self, task: str) -> list[str]:
         """Return why a task has not run, or how it ended: one sentence per reason."""
         return (self._api.call(explain_task, self._task_fields(task))).reasons
+
+    def handlers(self) -> list[HandlerRun]:
+        """Return what the ends of the run have called, oldest first: the handlers of each end, with their states."""
+        return self._api.collect(list_handlers, self._fields(), None)
 
     def cancel(self, reason: str = "cancelled") -> RunDetails:
         """Cancel the run and its active tasks; running code is stopped."""

@@ -93,10 +93,13 @@ class Operations:
         tag: str | None = None,
         paused: bool | None = None,
         recent: int = 0,
+        handlers: bool = False,
         limit: int | None = None,
     ) -> list[WorkflowItem]:
         """List workflows by name, with their last run."""
-        return self._api.collect(list_workflows, {"text": text, "tag": tag, "paused": paused, "recent": recent}, limit)
+        return self._api.collect(
+            list_workflows, {"text": text, "tag": tag, "paused": paused, "recent": recent, "handlers": handlers}, limit
+        )
 
     def workflow(self, name: str) -> WorkflowDetails:
         """Return a workflow: tasks, edges, schedules, triggers, the JSON Schema of its params, and its versions."""

@@ -106,7 +106,8 @@ class LoadChecks:
 
     def _workflow_problems(self, change: PackageChange, workflow: Workflow) -> Iterator[Problem]:
         try:
-            workflow.check()
+            if workflow.handled is None:  # else it is checked with the workflow that it belongs to
+                workflow.check()
         except DefinitionError as error:
             yield from error.problems
         try:

@@ -36,7 +36,7 @@ export function RunPage() {
       <Answer query={query}>
         {(run) => (
           <>
-            <RunFacts run={run} />
+            <RunFacts run={run} handlers={data.handlers} />
             <RunBody data={data} onRerun={(task) => rerun.clear([task])} />
           </>
         )}

@@ -18,6 +18,8 @@ export interface RunData {
   declared: Schema<"TaskDetails">[];
   /** Why each waiting task waits. */
   why: Why;
+  /** What its ends have called. */
+  handlers: Schema<"HandlerRun">[];
 }
 
 /** Everything that the views of a run share. */
@@ -41,5 +43,20 @@ export function useRunData(id: string, run: Schema<"RunDetails"> | undefined): R
     { params: { path: { run: id } } },
     { enabled: run !== undefined && !hasEnded(run.state) },
   );
-  return { id, run, tasks, query, edges, declared: version.data?.tasks ?? [], why: waiting?.reasons ?? {} };
+  const { data: called } = api.useQuery(
+    "get",
+    "/api/v1/runs/{run}/handlers",
+    { params: { path: { run: id } } },
+    { enabled: spec?.handlers !== undefined },
+  );
+  return {
+    id,
+    run,
+    tasks,
+    query,
+    edges,
+    declared: version.data?.tasks ?? [],
+    why: waiting?.reasons ?? {},
+    handlers: called?.items ?? [],
+  };
 }

@@ -5,7 +5,7 @@ import type { RunFilter } from "@/api/useRuns";
 
 export const RUN_STATES: RunState[] = ["queued", "running", "success", "failed", "cancelled"];
 
-export const CAUSES = ["manual", "schedule", "trigger", "firing", "backfill", "task"];
+export const CAUSES = ["manual", "schedule", "trigger", "firing", "backfill", "task", "handler"];
 
 export interface RunSearch {
   q: string;

@@ -1,4 +1,5 @@
-import { useParams } from "@tanstack/react-router";
+import { Link, useParams } from "@tanstack/react-router";
+import { Fragment } from "react";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { useSearchParam } from "@/app/useSearchParam";
@@ -37,6 +38,7 @@ export function WorkflowPage() {
         {(workflow) => (
           <>
             <About owner={workflow.owner} description={workflow.description} />
+            <Handlers workflow={workflow} />
             <Tabs tabs={tabsOf(workflow)} current={tab} />
             <WorkflowTab tab={tab} workflow={workflow} />
           </>
@@ -70,6 +72,25 @@ function Subtitle({ workflow }: { workflow: Workflow }) {
         </>
       )}
     </>
+  );
+}
+
+/** Links to the workflows of its handlers; from those, to the workflow that they belong to. */
+function Handlers({ workflow: { handlers = [], handles } }: { workflow: Workflow }) {
+  const others = handles ? [handles] : handlers;
+  if (others.length === 0) return null;
+  return (
+    <p>
+      {handles ? "Handlers of " : "Handlers: "}
+      {others.map((name, index) => (
+        <Fragment key={name}>
+          {index > 0 && ", "}
+          <Link to="/workflows/$name" params={{ name }}>
+            {name}
+          </Link>
+        </Fragment>
+      ))}
+    </p>
   );
 }
 

@@ -20,9 +20,9 @@ from tidemill.storage.tables.schedules import ScheduleCursor, ScheduleKey
 from tidemill.storage.tables.versions import LoadedVersion, WorkflowAbout, WorkflowVersion
 from tidemill.workflows.definition import Trigger
 from tidemill.workflows.firing_trigger import FiringTrigger
-from tidemill.workflows.handlers import HANDLER_ORIGIN
+from tidemill.workflows.handlers import read_handled
 from tidemill.workflows.lookup import quote_name
-from tidemill.workflows.records import RunRecord, RunRow, VersionKey
+from tidemill.workflows.records import VersionKey
 from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.workflow import Workflow
@@ -47,6 +47,13 @@ class CatalogEntry(NamedTuple):
     def tags(self) -> tuple[str, ...]:
         """The tags as they were loaded last, here or on another node."""
         return self.versions[-1].tags if self.workflow is None else self.workflow.tags
+
+    @property
+    def handles(self) -> str | None:
+        """The workflow whose ends its tasks handle; None if it is one that an author declared."""
+        if self.workflow is not None:
+            return self.workflow.handled
+        return read_handled(self.versions[-1].spec)
 
     @property
     def about(self) -> WorkflowAbout:
@@ -136,15 +143,6 @@ class WorkflowCatalog:
     ) -> dict[str, WorkflowActivity]:
         """Return what some workflows do."""
         return await self._store.runs.read_activity(caller.tenant, names, recent=recent)
-
-    async def handler_runs(self, run: RunRow) -> list[RunRecord]:
-        """Return the runs of the handlers that the ends of a run have called, oldest first."""
-        spec = await find_readable_spec(self._versions, run.version_key)
-        if spec is None or not spec.handlers:
-            return []
-        started = [one for _, one in await self._store.runs.list_started_by(run.tenant, [run.id])]
-        called = [one for one in await self._store.runs.load(started) if one.run.origin == HANDLER_ORIGIN]
-        return sorted(called, key=lambda one: started.index(one.run.id))
 
     async def describe(self, caller: Caller, name: str) -> WorkflowFacts:
         """Return everything about a workflow; NotFoundError if the tenant has none of that name."""

@@ -17,7 +17,7 @@ from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.notifications import FinishedRun
 from tidemill.engine.workflows.runtime import WorkflowRuntime
-from tidemill.engine.workflows.versions import WorkflowVersions
+from tidemill.engine.workflows.versions import WorkflowVersions, find_readable_spec
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
 from tidemill.kernel.limits import MAX_INTEGER, is_storable
@@ -31,6 +31,7 @@ from tidemill.storage.run_lists import (
     clamp_to_calendar,
 )
 from tidemill.storage.workflow_ports import RunFilter
+from tidemill.workflows.handlers import HANDLER_ORIGIN
 from tidemill.workflows.lookup import resolve_task, split_element, unknown_run, unknown_task
 from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, RunRow, TaskError, TaskKey, VersionKey
 from tidemill.workflows.result import RunResult, build_run_result, last_errors
@@ -172,6 +173,15 @@ class RunReader:
         if active is None or active.creation is not None or active.is_stale or active.run.tenant != caller.tenant:
             return await self.load_record(caller, run)
         return RunRecord(active.run, list(active.rows.values()))
+
+    async def handler_runs(self, caller: Caller, run: str) -> list[RunRecord]:
+        """Return the runs of the handlers that the ends of a run have called, oldest first."""
+        spec = await find_readable_spec(self._versions, (await self.load_run(caller, run)).version_key)
+        if spec is None or not spec.handlers:
+            return []
+        started = [one for _, one in await self._store.runs.list_started_by(caller.tenant, [run])]
+        called = [one for one in await self._store.runs.load(started) if one.run.origin == HANDLER_ORIGIN]
+        return sorted(called, key=lambda one: started.index(one.run.id))
 
     async def load_run(self, caller: Caller, run: str) -> RunRow:
         """Return a run without its tasks; RequestError if the caller's tenant has no such run."""

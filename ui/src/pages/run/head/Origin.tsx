@@ -42,10 +42,12 @@ export function Origin({ run }: { run: Schema<"RunInfo"> }) {
           <Link to="/triggers">trigger</Link> {run.cause}
         </span>
       );
+    case "handler":
     case "task":
       return (
         <span>
-          task{run.cause && " of "}
+          {run.origin === "handler" ? "end" : "task"}
+          {run.cause && " of "}
           {run.cause &&
             (run.parent ? (
               <Link to="/runs/$run" params={{ run: run.parent }} title={`Run ${run.parent}`}>

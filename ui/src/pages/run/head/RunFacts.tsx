@@ -8,12 +8,13 @@ import { Fold } from "@/design/Fold/Fold";
 import { RunId } from "@/design/RunId/RunId";
 import { Time } from "@/design/Time/Time";
 import { hasEnded } from "../state";
+import { Handlers } from "./Handlers";
 import { NoteEditor } from "./NoteEditor";
 import { Origin } from "./Origin";
 import styles from "./RunFacts.module.css";
 
 /** What a run is: what started it, with which params, for how long, in which version, and the note on it. */
-export function RunFacts({ run }: { run: Schema<"RunDetails"> }) {
+export function RunFacts({ run, handlers }: { run: Schema<"RunDetails">; handlers: Schema<"HandlerRun">[] }) {
   const facts: [string, ReactNode][] = [
     ["Workflow", <WorkflowVersion key="workflow" run={run} />],
     [
@@ -26,6 +27,7 @@ export function RunFacts({ run }: { run: Schema<"RunDetails"> }) {
     ["Started by", <Origin key="origin" run={run} />],
     ["Created", <Time key="created" at={run.created_at} />],
     [hasEnded(run.state) ? "Took" : "Running for", <Elapsed key="took" from={run.started_at} to={run.ended_at} />],
+    ...(handlers.length > 0 ? [handlersFact(handlers)] : []),
     ["Params", <Params key="params" params={run.params} />],
     ["Note", <NoteEditor key="note" run={run.id} note={run.note} />],
   ];
@@ -34,6 +36,10 @@ export function RunFacts({ run }: { run: Schema<"RunDetails"> }) {
       <Facts facts={facts} />
     </div>
   );
+}
+
+function handlersFact(handlers: Schema<"HandlerRun">[]): [string, ReactNode] {
+  return ["Handlers", <Handlers key="handlers" handlers={handlers} />];
 }
 
 /** The workflow, and the version that the run is pinned to. */
