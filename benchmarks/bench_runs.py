@@ -133,6 +133,18 @@ async def compare(parent: Path | None, workflow: str, runs: int, tasks: int, rou
     return in_node, alone, sum(changes) / runs
 
 
+async def compare_capture(rounds: int) -> float:
+    """Return how many times the CPU of a task whose output is not captured one takes that writes nothing to capture."""
+    costs = {True: Costs([], []), False: Costs([], [])}
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        for number in range(2 * rounds):
+            address, settings = f"sqlite:///{folder}/{number}.db", tm.Settings(capture_output=number % 2 == 0)
+            async with tm.Node(address, load=[flows.five_coroutines], settings=settings) as node:
+                await run_many(node, "five_coroutines", 2)
+                await measure_node(costs[settings.capture_output], node, "five_coroutines", RUNS, TASKS_PER_RUN)
+    return ratio(costs[True].cpu, costs[False].cpu)
+
+
 def _row(title: str, in_node: Costs, alone: Costs) -> list[str]:
     figures = [percentile(one, UNDISTURBED) * 1e6 for one in (in_node.wall, in_node.cpu, alone.wall, alone.cpu)]
     return [title, *(f"{one:,.0f}" for one in figures)]
@@ -166,6 +178,13 @@ async def run(*, quick: bool) -> list[Verdict]:
             is_ratio=True,
         ),
         verdict("200 runs x 5 coroutines, changes of a run", in_memory[2], 7, at_least=False, is_ratio=True),
+        verdict(
+            "200 runs x 5 coroutines, CPU with captured output, times that without",
+            await compare_capture(rounds),
+            1.03,
+            at_least=False,
+            is_ratio=True,
+        ),
     ]
 
 
