@@ -104,11 +104,11 @@ async def test_a_new_key_needs_no_store_and_a_stored_one_waits_for_it(store: str
         assert raised.value.code == "key_not_in_memory"
         (running,) = node._scheduler.loaded.reactors_of("public", "market")
         assert isinstance(running, KeyedReactor)
-        read, running.key_memory.read = running.key_memory.read, _fail_to_read
+        read, running.firing_loop.memory.read = running.firing_loop.memory.read, _fail_to_read
         node.fail_store(1000)  # the writes
         assert (await node.push("totals", Tick("new", 1))).outcome == "emitted"
         assert (await node.push("totals", Tick(cold, 1))).outcome == "rejected"
-        running.key_memory.read = read
+        running.firing_loop.memory.read = read
         node.fail_store(0)
         assert (await node.push("totals", Tick(cold, 1))).outcome == "emitted"
 

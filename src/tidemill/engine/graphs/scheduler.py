@@ -11,7 +11,6 @@ from typing import Any
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.activation import Activation, run_all_with_timeout
-from tidemill.engine.graphs.checkpoints.key_restore import attach_key_loaders
 from tidemill.engine.graphs.checkpoints.restore import StateRestorer
 from tidemill.engine.graphs.checkpoints.state_reader import (
     StoredState,
@@ -261,7 +260,6 @@ class GraphScheduler:
             is_starting_up=self.runtime.is_starting_up,
         )
         restorer.run()
-        attach_key_loaders(staged.added_reactors.values(), self._store)
         for reactor in reset:
             reactor.is_unsaved_reset = True
         durability = self.runtime.durability

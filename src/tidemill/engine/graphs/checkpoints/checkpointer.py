@@ -17,17 +17,20 @@ from msgspec.structs import asdict
 from tidemill.annotations.codec import UnstorableError
 from tidemill.engine.graphs.checkpoints.capture import CheckpointGroup, GroupSnapshot, checkpoint_groups, take_snapshot
 from tidemill.engine.graphs.checkpoints.dead_letter_store import DeadLetterOwner, PersistentDeadLetterStore
+from tidemill.engine.graphs.checkpoints.key_restore import KeyLoader
 from tidemill.engine.graphs.durability.backend import (
     NOT_DURABLE,
     CodecLookup,
     DeadLetterStore,
     DurabilityBackend,
     DurabilityPolicy,
+    ReadKeys,
     declared_policy,
 )
 from tidemill.engine.graphs.durability.journal import Journal
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.durability.write_health import PendingWrites, StallWatch
+from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.tasks import TaskScope
 from tidemill.graphs.definition import Reactor
@@ -152,6 +155,9 @@ class Checkpointer(DurabilityBackend):
             raise OperationError(
                 f"reactor '{reactor}' is {word}, but a restart will not know of it: {error}"
             ) from error
+
+    def key_reader(self, reactor: KeyedReactor) -> ReadKeys | None:
+        return KeyLoader(reactor, self._store).read if reactor.durability.is_durable else None
 
     def dead_letter_store(
         self, tenant: str, owner: PartKind, source: str, codec_for: CodecLookup | None = None

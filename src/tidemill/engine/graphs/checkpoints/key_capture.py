@@ -23,7 +23,7 @@ class KeyCapture(msgspec.Struct, frozen=True):
 
     def mark_written(self) -> None:
         """Record that these are the newest snapshots in the store; idle keys may be dropped from memory."""
-        self.reactor.key_memory.on_written(self.states)
+        self.reactor.firing_loop.memory.on_written(self.states)
 
     def mark_failed(self) -> None:
         """Include the keys in the next checkpoint."""

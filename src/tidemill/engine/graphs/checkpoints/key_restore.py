@@ -6,7 +6,6 @@ this key in between; that is reported.
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -18,6 +17,7 @@ from tidemill.engine.graphs.key_state import KeyState
 from tidemill.engine.graphs.keys.key_index import KeyIndex
 from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
 from tidemill.engine.graphs.unread_state import UnreadState
+from tidemill.graphs.definition import Reactor
 from tidemill.graphs.inputs import Inputs
 from tidemill.graphs.keys import Key, decode_key, encode_key
 from tidemill.graphs.snapshot import KeyPart
@@ -154,7 +154,7 @@ class KeyLoader:
         self._store = store
         self._runtime = reactor.runtime
         self._is_waiting = False  # the last report is less than a minute old
-        self._start_version()
+        self._version: Reactor | None = None  # that the restorer and the report are for
 
     def _start_version(self) -> None:
         self._version = self._reactor.definition
@@ -184,10 +184,3 @@ class KeyLoader:
         await self._runtime.clock.sleep(REPORT_INTERVAL)
         self._is_waiting = False
         self._report_unread()
-
-
-def attach_key_loaders(added: Iterable[Any], store: Store | None) -> None:
-    """Let the durable ones of `ManagedGraph`s with keys drop idle ones, and read them from the store."""
-    for reactor in (managed.reactor for managed in added):
-        if store is not None and isinstance(reactor, KeyedReactor) and reactor.durability.is_durable:
-            reactor.key_memory.read = KeyLoader(reactor, store).read

@@ -262,7 +262,7 @@ class StateRestorer:
             lost = [(0, stored.newest_moment)]  # other keys belong here now
         reset = moment if reactor in self._reset else 0 if content is None else content.reset_moment
         reactor.key_history = KeyHistory(tuple(lost), reset)
-        reactor.key_memory.index = stored.index
+        reactor.firing_loop.keys.stored = stored.index
         KeyRestorer(reactor, partial(self._report, reactor), self._unread_of(reactor)).restore_at_start(stored)
 
     def _went_back(self, reactor: RunningReactor, moment: int) -> bool:

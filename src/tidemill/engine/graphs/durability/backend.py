@@ -1,6 +1,6 @@
 """The durability port: policies, what the engine asks of a durable backend, and the backend without a store."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from tidemill.annotations.codec import Codec
 from tidemill.engine.graphs.durability.journal import Journal
 from tidemill.graphs.definition import Durability, Reactor
+from tidemill.graphs.keys import Key
 from tidemill.graphs.outcomes import DeadLetter
 from tidemill.graphs.state import Recovery
 from tidemill.storage.graph_ports import JournalKey, PartKey, PartKind, StoredPush
@@ -50,6 +51,10 @@ def declared_policy(reactor: Reactor) -> DurabilityPolicy:
 
 CodecLookup = Callable[[str], Codec | None]
 """Returns the codec for the boundaries of a source, by its name; None if they cannot be stored."""
+
+
+ReadKeys = Callable[[Sequence[Key]], Awaitable[None]]
+"""Reads the states of keys from the store, and makes them active; StoreError if it cannot."""
 
 
 class DeadLetterStore(Protocol):
@@ -112,6 +117,9 @@ class DurabilityBackend(Protocol):
 
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
         """Store whether a reactor is paused."""
+
+    def key_reader(self, reactor: Any) -> ReadKeys | None:
+        """Return what reads the keys of a keyed reactor that are not in memory; None if the store keeps none."""
 
     def dead_letter_store(
         self, tenant: str, owner: PartKind, source: str, codec_for: CodecLookup | None = None
@@ -178,6 +186,9 @@ class NoDurability(DurabilityBackend):
 
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
         pass
+
+    def key_reader(self, reactor: Any) -> ReadKeys | None:
+        return None
 
     def dead_letter_store(
         self, tenant: str, owner: PartKind, source: str, codec_for: CodecLookup | None = None

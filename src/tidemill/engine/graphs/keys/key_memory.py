@@ -6,14 +6,14 @@ known to the length of a checkpoint interval: events of active keys do not pay f
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
 
+from tidemill.engine.graphs.host import FiringHost
 from tidemill.engine.graphs.key_state import KeyState
-from tidemill.engine.graphs.keys.key_index import KeyIndex
-from tidemill.engine.graphs.keys.key_states import InactiveKeys, KeyStates
+from tidemill.engine.graphs.keys.key_states import KeyStates
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.keys import Key
 from tidemill.kernel.errors import OperationError, StoreError
@@ -21,42 +21,42 @@ from tidemill.kernel.errors import OperationError, StoreError
 KEYS_PER_READ = 1000
 _SCANNED_AT_LEAST = 1024  # keys that are looked at for idle ones, at least
 
-ReadStates = Callable[[Sequence[Key]], Awaitable[None]]
-"""Reads the states of keys from the store, and makes them active; StoreError if it cannot."""
 
-
-class KeyMemory(InactiveKeys):
+class KeyMemory:
     """Loads and drops the keys of one reactor."""
 
-    def __init__(self, name: str, keys: KeyStates, runtime: GraphRuntime, is_busy: Callable[[KeyState], bool]) -> None:
+    def __init__(
+        self, reactor: FiringHost, keys: KeyStates, runtime: GraphRuntime, is_busy: Callable[[KeyState], bool]
+    ) -> None:
         """Drop no key that `is_busy`."""
-        self._name = name
+        self._name = reactor.definition.name
         self._keys = keys
         self._runtime = runtime
-        self.index = KeyIndex()
-        self.read: ReadStates | None = None  # without a store nothing is dropped
+        self.read = runtime.durability.key_reader(reactor)  # without a store nothing is dropped
         self._is_busy = is_busy
         self._futures: dict[Key, asyncio.Future[Any]] = {}
         self._wanted: Counter[Key] = Counter()
         self._is_reading = False
-        keys.memory = self
 
     @property
     def drops_idle(self) -> bool:
+        """Whether keys may leave the memory: one that an event needs must be held."""
         return self.read is not None
-
-    def is_stored(self, key: Key) -> bool:
-        return self.index.count > 0 and key in self.index
 
     # -- loading
 
+    async def activate(self, key: Key) -> KeyState:
+        """Return the state of a key, loaded from the store if it is there; StoreError if it cannot be read."""
+        return self._keys.find(key) or await self.load(key)
+
     async def load(self, key: Key) -> KeyState:
+        """Return the state of a key, read from the store if it is not active; StoreError if it cannot be read."""
         async with self.holding([key]):
             return self._keys.active[key]
 
     @asynccontextmanager
     async def holding(self, keys: Collection[Key]) -> AsyncIterator[None]:
-        """Load keys together with others that are wanted now, and keep them active meanwhile."""
+        """Load those of some keys that are in the store, and keep them active meanwhile; StoreError if it fails."""
         self._wanted.update(keys)
         try:
             for key in keys:
@@ -77,7 +77,7 @@ class KeyMemory(InactiveKeys):
 
     def _want(self, key: Key) -> None:
         """Read a key with the next ones, if it is in the store and not active."""
-        if key in self._keys.active or key in self._futures or not self.is_stored(key):
+        if key in self._keys.active or key in self._futures or not self._keys.is_stored(key):
             return
         self._futures[key] = asyncio.get_running_loop().create_future()
         if not self._is_reading:
@@ -125,13 +125,13 @@ class KeyMemory(InactiveKeys):
     @property
     def total(self) -> int:
         """How many keys there are, in memory and in the store."""
-        return self.index.count + sum(state.slot is None for state in self._keys.active.values())
+        return self._keys.stored.count + sum(state.slot is None for state in self._keys.active.values())
 
     def on_written(self, states: Iterable[KeyState]) -> None:
         """Record that the newest snapshots of these keys are in the store."""
         for state in states:
             if state.slot is None:
-                self.index.add(state.key)
+                self._keys.stored.add(state.key)
             state.slot = state.next_slot
         self._keys.end_writing(is_written=True)
         self.drop_idle()

@@ -6,51 +6,15 @@ into it, and puts the one before it away.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 from tidemill.engine.graphs.key_state import KeyState
+from tidemill.engine.graphs.keys.key_index import KeyIndex
 from tidemill.graphs.inputs import Inputs
 from tidemill.graphs.keys import Key
 
 Result = TypeVar("Result")
-
-
-class InactiveKeys(Protocol):
-    """The keys that are in the store and not active."""
-
-    @property
-    def drops_idle(self) -> bool:
-        """Whether keys may leave the memory: one that an event needs must be held."""
-
-    def is_stored(self, key: Key) -> bool:
-        """Return whether a key that is not active may be in the store."""
-
-    async def load(self, key: Key) -> KeyState:
-        """Return the state of a key, read from the store if it is not active; StoreError if it cannot be read."""
-
-    def holding(self, keys: Collection[Key]) -> AbstractAsyncContextManager[None]:
-        """Load those of some keys that are in the store, and keep them active meanwhile.
-
-        StoreError if they cannot be read.
-        """
-
-
-class NoInactiveKeys(InactiveKeys):
-    """Without a store all keys are active."""
-
-    drops_idle = False
-
-    def is_stored(self, key: Key) -> bool:  # noqa: ARG002
-        return False
-
-    async def load(self, key: Key) -> KeyState:
-        raise LookupError(f"no store holds the state of key {key!r}")
-
-    @asynccontextmanager
-    async def holding(self, keys: Collection[Key]) -> AsyncIterator[None]:  # noqa: ARG002
-        yield
 
 
 class KeyStates:
@@ -66,7 +30,8 @@ class KeyStates:
         self.due: OrderedDict[KeyState, None] = OrderedDict()  # its first key is found at once, a dict's is searched
         self.changed: dict[KeyState, None] = {}
         self.writing: dict[KeyState, None] = {}  # in the checkpoint that is being written
-        self.memory: InactiveKeys = NoInactiveKeys()
+        self.stored = KeyIndex()
+        """The keys that have a snapshot in the store."""
 
     def _blank(self) -> KeyState:
         return KeyState(None, self._initial_cache.copy())
@@ -81,16 +46,16 @@ class KeyStates:
     def find(self, key: Key) -> KeyState | None:
         """Return the state of a key, a new one if the key is new; None if it must be loaded from the store."""
         state = self.active.get(key)
-        return self.create(key) if state is None and not self.memory.is_stored(key) else state
+        return self.create(key) if state is None and not self.is_stored(key) else state
+
+    def is_stored(self, key: Key) -> bool:
+        """Return whether a key that is not active may be in the store."""
+        return self.stored.count > 0 and key in self.stored
 
     def create(self, key: Key) -> KeyState:
         """Return the state of a key as it is at first, which is active from now on."""
         state = self.active[key] = KeyState(key, self._initial_cache.copy())
         return state
-
-    async def activate(self, key: Key) -> KeyState:
-        """Return the state of a key, loaded from the store if it is there."""
-        return self.find(key) or await self.memory.load(key)
 
     async def pinned(self, state: KeyState, work: Coroutine[Any, Any, Result]) -> Result:
         """Do work on a key, which stays active meanwhile."""

@@ -20,10 +20,12 @@ from tidemill.engine.graphs.dead_letters import ReplayedEvent
 from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.key_state import KeyState
+from tidemill.engine.graphs.keys.key_memory import KeyMemory
 from tidemill.engine.graphs.keys.key_states import KeyStates
 from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringLoop
 from tidemill.engine.graphs.push_paths.by_key import KeyedFastPath, KeyedSource, KeyedTarget, build_keyed_loop
 from tidemill.engine.graphs.push_paths.loop import PushLoop, decline_next, has_push_loop
+from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.keys import Key, KeyReader
 from tidemill.graphs.outcomes import DeadLetter, Receipt, Rejection
@@ -43,9 +45,13 @@ class KeyedIngest(EventIngest):
     """Takes the events of a keyed accumulator from their pushers to its reactor."""
 
     keys: KeyStates
+    memory: KeyMemory
     read_key: KeyReader
     emitter: "KeyedEmitter"
-    paths: "KeyedPaths"
+
+    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
+        super().__init__(definition, tenant, runtime)
+        self.paths = KeyedPaths(self)
 
     def create_emitter(self, definition: Accumulator) -> "KeyedEmitter":
         """Create an emitter that keeps a state for each key."""
@@ -53,7 +59,7 @@ class KeyedIngest(EventIngest):
 
     def use_keys(self, loop: KeyedFiringLoop) -> None:
         """Take events of the keys of this reactor, the only one that it feeds."""
-        self.keys = loop.keys
+        self.keys, self.memory = loop.keys, loop.memory
         self.emitter.use_keys(loop.keys)
         self.read_key = loop.reactor.definition.key_reader(self.definition)
 
@@ -70,7 +76,7 @@ class KeyedIngest(EventIngest):
         key_state = self.keys.find(key)
         if key_state is None:
             try:
-                key_state = await self.keys.memory.load(key)
+                key_state = await self.memory.load(key)
             except StoreError as error:
                 return self.emitter.not_stored(str(error))
         key_state.pins += 1
@@ -134,13 +140,13 @@ class KeyedIngest(EventIngest):
     # -- dead letters
 
     async def replay_batch(self, events: list[Any], dead_letter: DeadLetter) -> Receipt:
-        key_state = await self.keys.activate(dead_letter.key)
+        key_state = await self.memory.activate(dead_letter.key)
         held = self.emitter.held_of(key_state)
         return await self.keys.pinned(key_state, self.reprocess(events, ReplayedEvent(dead_letter), held))
 
     async def replay_value(self, value: Any, dead_letter: DeadLetter) -> Receipt:
         try:
-            key_state = await self.keys.activate(self.read_key(value))
+            key_state = await self.memory.activate(self.read_key(value))
         except TypeMismatchError as error:
             return self.dead_letter(ReplayedEvent(dead_letter), error, self.held)
         held = self.emitter.held_of(key_state)
@@ -152,7 +158,7 @@ class KeyedIngest(EventIngest):
 def keys_of(intake: KeyedIngest, events: Iterable[Any], encoding: str) -> list[Key]:
     """Return the keys of events, each once; none if no key ever leaves the memory."""
     found: dict[Key, None] = {}
-    for event in events if intake.keys.memory.drops_idle else ():
+    for event in events if intake.memory.drops_idle else ():
         with suppress(TypeMismatchError):  # the event becomes a dead letter when it is processed
             found[intake.read(event, encoding).key] = None
     return list(found)
@@ -297,7 +303,7 @@ class KeyedPushes(Pushes):
     async def push_all(self, events: Sequence[Any], encoding: str) -> ReceiptTally:
         keyed = self._keyed
         try:
-            async with keyed.keys.memory.holding(keys_of(keyed, events, encoding)):
+            async with keyed.memory.holding(keys_of(keyed, events, encoding)):
                 return await super().push_all(events, encoding)
         except StoreError:  # only events of keys that are not in memory are rejected
             tally = ReceiptTally()
@@ -307,7 +313,7 @@ class KeyedPushes(Pushes):
     async def push_atomically(
         self, events: Sequence[Any], encoding: str, position: ProducerPosition
     ) -> tuple[PushSummary, StoredPush | None]:
-        async with self._keyed.keys.memory.holding(keys_of(self._keyed, events, encoding)):
+        async with self._keyed.memory.holding(keys_of(self._keyed, events, encoding)):
             return await super().push_atomically(events, encoding, position)
 
     def begin_unblocked(self, events: Iterable[Any], encoding: str) -> Iterator[PendingReceipt]:
@@ -343,8 +349,7 @@ class KeyedAccumulator(RunningAccumulator):
         return KeyedIngest(definition, self.tenant, self.runtime)
 
     def create_paths(self) -> KeyedPaths:
-        self.intake.paths = paths = KeyedPaths(self.intake)
-        return paths
+        return self.intake.paths
 
     def create_pushes(self) -> KeyedPushes:
         return KeyedPushes(self.intake, self.intake.paths)

@@ -37,7 +37,7 @@ class KeyedPolling(Polling):
             self.emitter.suppress(intake.held)
             return
         try:
-            key_state = await intake.keys.activate(intake.read_key(boundary))
+            key_state = await intake.memory.activate(intake.read_key(boundary))
         except TypeMismatchError as error:
             intake.dead_letter(boundary, error, intake.held)
             return

@@ -5,7 +5,7 @@ order. Each step gets the state of its key, and asks for the inputs of that key 
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.firing.queue_gate import QueueGate
 from tidemill.engine.graphs.host import FiringHost
 from tidemill.engine.graphs.key_state import KeyState
+from tidemill.engine.graphs.keys.key_memory import KeyMemory
 from tidemill.engine.graphs.keys.key_states import KeyStates
 from tidemill.engine.graphs.push_paths.by_key import KeyedFiringFailure
 from tidemill.engine.graphs.push_paths.one_graph import DIRTY, FastFiringFailure
@@ -116,9 +117,11 @@ class KeyedFiringLoop(FiringLoop):
 
     fast: KeyedFastFirings
 
-    def __init__(self, reactor: FiringHost, runtime: GraphRuntime) -> None:
+    def __init__(self, reactor: FiringHost, runtime: GraphRuntime, is_busy: Callable[[KeyState], bool]) -> None:
+        """Fire what is due; a key that `is_busy` stays in memory."""
         self._paused: dict[KeyState, None] = {}  # keys whose queues stand still
         super().__init__(reactor, runtime)
+        self.memory = KeyMemory(reactor, self.keys, runtime, is_busy)
 
     def create_queue_gate(self) -> QueueGate:
         self.keys = KeyStates(self.inputs)

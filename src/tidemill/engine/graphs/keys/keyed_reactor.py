@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from tidemill.engine.graphs.key_state import KeyState
-from tidemill.engine.graphs.keys.key_memory import KeyMemory
 from tidemill.engine.graphs.keys.keyed_ingest import KeyedAccumulator
 from tidemill.engine.graphs.keys.keyed_kinds import KeyedBatch
 from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringLoop
@@ -57,14 +56,13 @@ class KeysOfReactor(ReactorKeys):
         return checked
 
     async def load(self, key: Any) -> None:
-        if self._reactor.key_memory.is_stored(checked := self.check(key)):
-            await self._reactor.key_memory.load(checked)
+        loop = self._reactor.firing_loop
+        if loop.keys.is_stored(checked := self.check(key)):
+            await loop.memory.load(checked)
 
     def counts(self) -> KeyCounts:
-        memory = self._reactor.key_memory
-        return KeyCounts(
-            total=memory.total, active=len(self._reactor.firing_loop.keys.active), stored=memory.index.count
-        )
+        loop = self._reactor.firing_loop
+        return KeyCounts(total=loop.memory.total, active=len(loop.keys.active), stored=loop.keys.stored.count)
 
     def is_pending(self, key_state: KeyState) -> bool:
         """Return whether a key has work to do after a restart, without a new event."""
@@ -89,7 +87,6 @@ class KeyedReactor(RunningReactor):
     def __init__(self, definition: Reactor, tenant: str, runtime: GraphRuntime) -> None:
         self._lost_sources: set[str] = set()  # that another part of the node, or another node, reads for it
         super().__init__(definition, tenant, runtime)
-        self.key_memory = KeyMemory(self.name, self.firing_loop.keys, runtime, self.keys.is_buffering)
         self.key_history = KeyHistory()
         self._is_counted = False
 
@@ -129,7 +126,7 @@ class KeyedReactor(RunningReactor):
         return KeysOfReactor(self)
 
     def create_firing_loop(self) -> KeyedFiringLoop:
-        return KeyedFiringLoop(self, self.runtime)
+        return KeyedFiringLoop(self, self.runtime, self.keys.is_buffering)
 
     def make_flush(self, key_state: KeyState | None) -> Callable[[], None]:
         """Return the function that flushes the batches of the key that has fired, which stays active until then."""
@@ -144,8 +141,7 @@ class KeyedReactor(RunningReactor):
         return flush
 
     async def fire_manually(self, values: Sequence[Any] | None, key: Any = None) -> Firing:
-        keys = self.firing_loop.keys
-        key_state = await keys.activate(self.keys.check(key))
+        key_state = await self.firing_loop.memory.activate(self.keys.check(key))
         key_state.pins += 1
         try:
             return await self.commands.fire_manually(values, key_state)

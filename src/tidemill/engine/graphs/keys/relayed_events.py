@@ -68,7 +68,7 @@ class RelayedEvents:
         async with AsyncExitStack() as held:
             try:
                 await held.enter_async_context(
-                    self._keyed.keys.memory.holding(keys_of(self._keyed, _events(waiting), encoding))
+                    self._keyed.memory.holding(keys_of(self._keyed, _events(waiting), encoding))
                 )
             except StoreError as error:
                 return str(error)

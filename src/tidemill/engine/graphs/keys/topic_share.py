@@ -53,9 +53,7 @@ class KeyedStream(Stream):
     async def _take(self, events: Sequence[tuple[Any, Any]]) -> None:
         """Process events of the source in order, after their keys are in memory."""
         try:
-            async with self.intake.keys.memory.holding(
-                keys_of(self.intake, (event for event, _ in events), self.encoding)
-            ):
+            async with self.intake.memory.holding(keys_of(self.intake, (event for event, _ in events), self.encoding)):
                 await super().on_events(events)
         except StoreError:  # one by one, each waits until the store answers
             for event, checkpoint in events:

@@ -129,10 +129,10 @@ class RunningReactor(FiringHost):
         self.is_fenced = False  # whether another node has acquired it
         self.is_unsaved_reset = False  # whether it replaces older stored state as soon as it is active
         self.is_inactive = True  # until everything that loads together with it is there
+        self.keys = self.create_keys()
         self.firing_loop = self.create_firing_loop()
         self.commands = FiringCommands(self.firing_loop, runtime)
         self.pausing = Pausing(self)
-        self.keys = self.create_keys()
         self.outbox = Outbox(self, self.firing_loop, runtime)
         self.feed_outbox = FeedOutbox(self, self.firing_loop, runtime)
         self.firing_loop.new_series()
