@@ -6,7 +6,7 @@ from tests.architecture.sources import house, listing
 LIMITS = {
     "source lines": 107_900,  # new functions add lines: raised from 98,500 for those that first users miss
     "source files": 740,  # raised from 720 for steps, answers and child runs
-    "files of at most 60 lines": 160,
+    "files of at most 60 lines": 150,
     "twins": 12,
     "files of one verb of reactors": 9,
     "methods on one object": 40,

@@ -1,8 +1,10 @@
 """`tidemill run`: run a workflow now."""
 
+import json
 import logging
+import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,7 +30,6 @@ from tidemill.cli.output import (
 from tidemill.cli.shared_options import SharedOptionsCommand
 from tidemill.cli.stores import TenantOption
 from tidemill.cli.targets import ServerTarget, find_server_of, given_options
-from tidemill.cli.task_values import SecretEnvOption, VariableOption, parse_variables, read_secrets
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import DEFAULT_CONCURRENCY
 
@@ -39,6 +40,20 @@ if TYPE_CHECKING:
     from tidemill.workflows.workflow import Workflow
 
 
+VariableOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--variable", metavar="NAME=VALUE", help="A variable for ctx.variable: JSON, or else a text. May be repeated."
+    ),
+]
+SecretEnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret-env",
+        metavar="NAME[=VARIABLE]",
+        help="A secret for ctx.secret, from a variable of the environment, or the one of its name. May be repeated.",
+    ),
+]
 PARAMS_KEY = "tidemill.params"
 """Where the context of the command keeps the title and the lines of the params that its help shows."""
 
@@ -141,8 +156,8 @@ def run(
         executor=executor,
         concurrency=concurrency or DEFAULT_CONCURRENCY,
         load=load or (),
-        variables=parse_variables(variable or ()),
-        secrets=read_secrets(secret_env or ()),
+        variables=_parse_variables(variable or ()),
+        secrets=_read_secrets(secret_env or ()),
         output=output,
         quiet=quiet,
     )
@@ -281,3 +296,29 @@ def _print_result(result: "RunResult", options: RunOptions) -> None:
     show(tasks_table(result, terminal_width()))
     has_traces = not options.quiet and show_tracebacks(result)
     show(*[""] * has_traces, run_outcome_text(result))
+
+
+def _parse_variables(pairs: Iterable[str]) -> dict[str, Any]:
+    """Return variables by name."""
+    variables: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"--variable takes NAME=VALUE, such as region=eu, not {pair}")
+        try:
+            variables[name] = json.loads(text)
+        except ValueError:
+            variables[name] = text
+    return variables
+
+
+def _read_secrets(names: Iterable[str]) -> dict[str, str]:
+    """Return secrets by name, from the environment: no option takes a secret, which other users of a machine see."""
+    secrets: dict[str, str] = {}
+    for one in names:
+        name, _, variable = one.partition("=")
+        variable = variable or name
+        if not os.environ.get(variable):
+            raise typer.BadParameter(f"--secret-env {one}: the environment has no variable {variable}, or it is empty")
+        secrets[name] = os.environ[variable]
+    return secrets

@@ -9,7 +9,7 @@ from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.log_lines import find_loop_block
 from tidemill.engine.workflows.client.nodes import count_live_nodes, list_nodes
 from tidemill.engine.workflows.client.runs import RunReader
-from tidemill.engine.workflows.leader.explain import executor_capacity, explain_context
+from tidemill.engine.workflows.leader.coordinator import RunCoordinator
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.versions import (
@@ -73,7 +73,7 @@ class RunExplainer:
     async def _read_context(self, record: RunRecord) -> tuple[ExplainContext, WorkflowSpec]:
         """Return what is known in addition to the run about why its tasks have not run, and the spec of the run."""
         if (coordinator := self._leader.coordinator) is not None:
-            context = explain_context(coordinator, self._runtime, self._versions, record)
+            context = _leader_context(coordinator, self._runtime, self._versions, record)
         else:
             context = await self._explain_context(record)
         blocker, stuck = await self._store.find_write_blocker(), await self._stuck_pids(record)
@@ -90,7 +90,7 @@ class RunExplainer:
         """Add how many slots the executor of a task run has for a tenant; only the leader knows of full ones."""
         if (coordinator := self._leader.coordinator) is None:
             return context
-        return replace(context, capacity=executor_capacity(coordinator, row.executor, tenant))
+        return replace(context, capacity=_executor_capacity(coordinator, row.executor, tenant))
 
     async def _with_code_notes(self, context: ExplainContext, record: RunRecord) -> ExplainContext:
         """Add what to do about a run that waits for code that no node has, or about those that it queues behind."""
@@ -166,3 +166,34 @@ class RunExplainer:
             live_nodes=await count_live_nodes(self._runtime),
             error_locations=await self._error_locations(record),
         )
+
+
+def _leader_context(
+    coordinator: RunCoordinator, runtime: WorkflowRuntime, versions: WorkflowVersions, record: RunRecord
+) -> ExplainContext:
+    """Return what the leader knows in addition to the run about why tasks of it have not run, but for `capacity`."""
+    run, admission = record.run, coordinator.slots.admission
+    active = coordinator.active_runs.get(run.id)
+    return ExplainContext(
+        now=runtime.clock.now(),
+        paused=admission.is_paused(run),
+        active_runs=admission.running_count(run.tenant, run.workflow) - (run.state is RunState.RUNNING),
+        pool_usage=_pool_usage(coordinator, runtime),
+        quarantine_reason=active.quarantine_reason if active is not None else None,
+        loaded_versions=[key.version for key in versions.loaded if key[:2] == (run.tenant, run.workflow)],
+        poll_intervals=coordinator.deferral_polls.intervals(run.id),
+        pending_poll_seconds=coordinator.deferral_polls.pending_seconds(run.id),
+    )
+
+
+def _executor_capacity(coordinator: RunCoordinator, executor: str, tenant: str) -> int | None:
+    """Return how many slots of an executor are free for a tenant; None if there is no executor of that name."""
+    slots = coordinator.slots.executor_slots
+    return slots.free_slots_for(executor, tenant) if slots.has_executor(executor) else None
+
+
+def _pool_usage(coordinator: RunCoordinator, runtime: WorkflowRuntime) -> dict[str, tuple[int, int]]:
+    """Return how many slots of each pool are in use, and how many it has."""
+    rows = [row for active in coordinator.active_runs.values() for row in active.rows.values()]
+    used = [row.pool for row in rows if row.state.is_claimed]
+    return {pool: (used.count(pool), size) for pool, size in runtime.pools.sizes.items()}
