@@ -29,7 +29,7 @@ LIMITS = {
     "push of a dict": (15, None, None),
     "push to firing of an async sequential graph": (80, None, 35),
     "durable push to receipt": (None, 16, 35),
-    "two-task run": (480, 40, 220),
+    "two-task run": (480, 42, 220),
     "start over HTTP": (500, 45, None),
     "save to live": (None, 60, None),
 }

@@ -77,6 +77,7 @@ def _time_fields(row: type[msgspec.Struct]) -> tuple[str, ...]:
 _RUN_TIMES = _time_fields(RunRow)
 _new_run_values = attrgetter(*NEW_RUN_COLUMNS)
 _mutable_run_values = attrgetter(*MUTABLE_RUN_FIELDS)
+_placement = attrgetter(*PLACEMENT_COLUMNS)
 
 _encode_json = msgspec.json.Encoder().encode
 _decode_error_json = msgspec.json.Decoder(TaskError).decode
@@ -343,7 +344,7 @@ def encode_change(change: Change, now: datetime) -> EncodedChange:
     task_updates: list[Columns] = []
     for one in change.tasks:
         guard = _guard_columns(run, one.expected)
-        if one.expired_lease is None and _has_same_placement(one.expected, one.updated):
+        if one.expired_lease is None and _placement(one.expected) == _placement(one.updated):
             progress_updates.append((*encode_progress(one.updated, lease_until), *guard))
         else:
             expired_lease = to_micros_or_none(one.expired_lease)
@@ -368,11 +369,6 @@ def encode_change(change: Change, now: datetime) -> EncodedChange:
 def _guard_columns(run: str, expected: TaskRow) -> Columns:
     """Return the key and the guard of a task run: what must be unchanged for it to be written."""
     return (run, expected.task, expected.index, str(expected.state), expected.attempt, expected.claimed_by)
-
-
-def _has_same_placement(expected: TaskRow, row: TaskRow) -> bool:
-    before = expected.executor, expected.queue, expected.pool, expected.priority
-    return before == (row.executor, row.queue, row.pool, row.priority)
 
 
 def _encode_fire(fire: FireRow) -> Columns:

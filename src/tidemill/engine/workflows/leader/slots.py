@@ -312,7 +312,7 @@ class SlotAllocator:
         self._reserve_or_enqueue(active, draft, requests)
         claimed: list[TaskRow] = []
         room: dict[str, int] = {}
-        while active.grants or self._reserve_for_run(active):
+        while active.grants or (self.executor_slots.waiting and self._reserve_for_run(active)):
             grants, active.grants = active.grants, {}
             claimed += [row for ref in grants if (row := self._claim(active, draft, ref, room)) is not None]
         self.has_waiting = bool(self.executor_slots.waiting)
@@ -352,10 +352,9 @@ class SlotAllocator:
         active.kept_slots.clear()
 
     def _reserve_for_run(self, active: ActiveRun) -> bool:
-        """Grant free slots to the tasks of a run that is being changed, while they are next in the queue."""
-        if self.executor_slots.waiting:
-            slots = self.executor_slots.reserve_for_waiting(self._is_still_wanted, only_run=active.run.id)
-            active.grants |= dict.fromkeys(request.ref for request in slots)
+        """Grant free slots to the tasks of a run that is being changed, while they are next; return whether it did."""
+        slots = self.executor_slots.reserve_for_waiting(self._is_still_wanted, only_run=active.run.id)
+        active.grants |= dict.fromkeys(request.ref for request in slots)
         return bool(active.grants)
 
     def _claim(self, active: ActiveRun, draft: RunDraft, ref: TaskRef, room: dict[str, int]) -> TaskRow | None:
