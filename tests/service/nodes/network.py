@@ -16,8 +16,9 @@ PATIENCE = 20.0  # seconds until a test gives up
 class MemoryWire(Wire):
     """One end of a wire. What the other end sends is held back while `is_held`, and lost while `is_mute`."""
 
-    def __init__(self) -> None:
+    def __init__(self, before_frame: "Callable[[MemoryWire], None]") -> None:
         self.other: MemoryWire = self
+        self._before_frame = before_frame
         self.is_held = self.is_mute = self._is_closed = False
         self.received = 0
         self._frames: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -26,6 +27,7 @@ class MemoryWire(Wire):
     async def send(self, frame: bytes) -> None:
         if self._is_closed:
             raise WireLostError("the wire was cut")
+        self._before_frame(self.other)
         self.other._take(frame)
 
     def _take(self, frame: bytes | None) -> None:
@@ -51,6 +53,11 @@ class MemoryWire(Wire):
     async def close(self) -> None:
         self.cut()
 
+    def end(self) -> None:
+        """End this end only: the other one does not learn so before what is held back for it."""
+        self._is_closed = True
+        self._frames.put_nowait(None)
+
     def cut(self) -> None:
         """End both ends. An end that is held back learns so after what was held back."""
         for end in (self, self.other):
@@ -66,6 +73,8 @@ class Network:
         self.wires: list[tuple[MemoryWire, MemoryWire]] = []
         """Both ends of each wire: of the node that opened it, and of the one that took it."""
         self.is_down = False
+        self.before_frame: Callable[[MemoryWire], None] = lambda _: None
+        """Called before a frame arrives at an end."""
         self._nodes: dict[str, LinkedNode] = {}
 
     async def attach(self, node: "LinkedNode") -> None:
@@ -78,7 +87,7 @@ class Network:
         """Open a wire to a node."""
         if self.is_down:
             raise WireLostError("connection refused")
-        near, far = MemoryWire(), MemoryWire()
+        near, far = (MemoryWire(lambda end: self.before_frame(end)) for _ in range(2))
         near.other, far.other = far, near
         self.wires.append((near, far))
         self._nodes[url]._graph_runtime.tasks.start("test: link", self._serve(self._nodes[url], far))

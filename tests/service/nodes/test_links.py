@@ -10,9 +10,11 @@ from msgspec.structs import replace
 import tidemill as tm
 from tests.service.nodes.network import LinkedNode, Network, linked_nodes, until
 from tests.service.samples import single
+from tests.simulation.test_forwarding import Dying
 from tidemill.access.principal import Caller
 from tidemill.engine.forwarding.wire import LinkIdentity
 from tidemill.storage.graph_ports import JournalKey
+from tidemill.storage.mailbox_port import StoredRequest
 
 PUBLIC = Caller("public", "test")
 
@@ -144,6 +146,48 @@ async def test_a_request_that_a_lost_link_brings_late_is_not_served(address: str
     assert sample.seen == [1]
 
 
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_a_request_that_comes_while_its_copy_is_read_is_served_once(
+    address: str, monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
+    """G-24, G-31: the owner has read the copy before the link brings the request, and acts on it afterwards."""
+    sample, may_go_on = boundary(capacity=1), asyncio.Event()
+    async with linked_nodes(address, sample, None) as (network, (owner, stranger)):
+        await stranger.link_to()
+        if not is_done:
+            await owner.reactor("r").pause()
+            await owner.push("a", 1)
+        near, far = network.newest
+        far.is_held = True
+        read, has_read = owner.database.mailbox.read_requests, asyncio.Event()
+
+        async def read_slowly(*given: Any) -> list[StoredRequest]:
+            found = await read(*given)
+            if found:
+                has_read.set()
+                await may_go_on.wait()
+            return found
+
+        monkeypatch.setattr(owner.database.mailbox, "read_requests", read_slowly)
+        async with asyncio.TaskGroup() as group:
+            pushing = push_soon(group, stranger, 2)
+            await until(lambda: len(far._held) > 0)
+            near._take(None)
+            await has_read.wait()
+            far.release()
+            await until(lambda: bool(owner.router._receiver._in_progress))
+            await until(lambda: owner.router.is_idle is is_done)
+            may_go_on.set()
+            await owner.advance("1s")
+            if not is_done:
+                await owner.reactor("r").resume()
+            await owner.advance("2s")
+            await stranger.advance("1s")
+        assert pushing.result().counts == {"emitted": 1}
+        await owner.settle()
+    assert sample.seen == ([2] if is_done else [1, 2])
+
+
 async def test_a_request_in_progress_is_not_served_again_from_the_mailbox(address: str) -> None:
     """G-24, G-31: it waits for queue space at the owner while its link is lost."""
     sample = boundary(capacity=1)
@@ -262,6 +306,31 @@ async def test_an_owner_with_another_epoch_refuses_a_request(address: str) -> No
         await owner.advance("2s")
         await owner.settle()
     assert sample.seen == [1]
+
+
+@pytest.mark.parametrize("durability", ["interval", "boundary"])
+async def test_an_owner_that_is_cut_off_from_the_store_is_left(address: str, durability: Any) -> None:
+    """G-31: it does not know that it was replaced; pushes go to the next owner, and so do those that it has begun."""
+    sample = single(durability=durability, strategy="sequential")
+    async with linked_nodes(address, sample, sample, None) as (_, (owner, waiting, stranger)):
+        await stranger.link_to()
+        assert (await stranger.push("a", 1)).accepted
+        await owner.settle()
+        killer = Dying(owner, 0, takes_effect=False)
+        try:
+            async with asyncio.TaskGroup() as group:
+                if durability == "boundary":
+                    pushing = push_soon(group, stranger, 2)
+                for _ in range(8):
+                    await waiting.advance("1s")
+                    await stranger.advance("1s")
+                if durability == "interval":
+                    pushing = push_soon(group, stranger, 2)
+            assert pushing.result().counts == {"emitted": 1}
+            if durability == "interval":
+                assert owner.reactor("r").state().accumulators["a"].events == 1
+        finally:
+            killer.lift()
 
 
 async def test_a_reactor_that_is_gone_is_not_found_over_a_link(address: str) -> None:

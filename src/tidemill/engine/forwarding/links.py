@@ -29,7 +29,7 @@ from tidemill.engine.tasks import TaskScope
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
 from tidemill.kernel.ids import new_sortable_id
-from tidemill.storage.graph_ports import PartKey, PartOwner
+from tidemill.storage.graph_ports import PartKey, PartOwner, PartOwners
 from tidemill.storage.mailbox_port import StoredRequest
 from tidemill.storage.tables.peers import Peer, Peers, UnreachedPeer
 from tidemill.storage.workflow_ports import NodeRow
@@ -59,7 +59,9 @@ class _Asked(msgspec.Struct, eq=False):
     """A caller that waits for the answer to a request."""
 
     reply: asyncio.Future[Reply | None]
-    """None if the link has ended."""
+    """None if the link has ended, or leads to the wrong node by now."""
+    target: PartKey
+    epoch: int
     deadline: float
 
     def resolve(self, reply: Reply | None) -> None:
@@ -108,7 +110,9 @@ class Link:
         """Send a request, and return its answer."""
         if not self.is_open:
             raise LinkLostError
-        waiter = self._waiting[number] = _Asked(asyncio.get_running_loop().create_future(), deadline)
+        waiter = self._waiting[number] = _Asked(
+            asyncio.get_running_loop().create_future(), request.target, epoch, deadline
+        )
         self._outbox.put(Ask(number, *request.target, epoch, request.operation, request.payload))
         self._owe()
         try:
@@ -120,6 +124,17 @@ class Link:
         if reply is None or reply.payload is None:
             raise LinkLostError
         return reply.payload
+
+    @property
+    def targets(self) -> set[PartKey]:
+        """The parts of which answers are awaited."""
+        return {one.target for one in self._waiting.values()}
+
+    def give_up(self, target: PartKey, epoch: int) -> None:
+        """Await no answers about a part from ownerships before an epoch: they cannot store anything now."""
+        for one in self._waiting.values():
+            if one.target == target and one.epoch != epoch:
+                one.resolve(None)
 
     def end(self, reason: str) -> None:
         """End the link: nothing that it still brings counts."""
@@ -215,12 +230,17 @@ class Links:
     @property
     def open_count(self) -> int:
         """How many links are open."""
-        return sum(one.link is not None for one in self._nodes.values())
+        return len(self.open_links)
 
     @property
     def unreached_count(self) -> int:
         """How many nodes with an address cannot be reached."""
         return sum(one.is_reported for one in self._nodes.values())
+
+    @property
+    def open_links(self) -> list[Link]:
+        """The links that are open."""
+        return [one.link for one in self._nodes.values() if one.link is not None]
 
     async def list_self(self, url: str | None = None) -> None:
         """Let other nodes know this one: its key, and its address if it has one."""
@@ -338,7 +358,9 @@ def is_loopback(url: str) -> bool:
 
 
 ROUTE_AGE = 1.0
-"""Seconds for which a route is used to nodes without a link: another node may own the part by then, which has one."""
+"""Seconds after which the owner of a part is read again."""
+ROUTE_LIMIT = 3.0
+"""Seconds after which a route is not used that was not read again."""
 MAX_ROUTES = 10_000
 
 
@@ -349,25 +371,69 @@ class LinkRoute(NamedTuple):
     epoch: int
 
 
-class _Known(NamedTuple):
+class _Known(msgspec.Struct):
+    """The owner of a part, as it was read last."""
+
     node: NodeRow
     epoch: int
     read_at: float
+    is_used: bool = True
 
 
 class OwnerRoutes:
-    """The owners of parts, as they were read last. Owners refuse what has another epoch, so a route may be old."""
+    """The owners of parts, read again every second while they are used.
 
-    def __init__(self, links: Links, clock: Clock) -> None:
+    An owner refuses what has another epoch, so a route may be old. But an owner that is cut off from the store does not
+    know that it was replaced: for its sake the routes are read again.
+    """
+
+    def __init__(self, links: Links, part_owners: PartOwners, clock: Clock, tasks: TaskScope) -> None:
         self._links = links
+        self._part_owners = part_owners
         self._clock = clock
+        self._tasks = tasks
         self._known: dict[PartKey, _Known] = {}
+        self._is_refreshing = False
 
     def find(self, part: PartKey) -> LinkRoute | None:
         """Return the route to the owner of a part; None if no link leads there, as far as is known."""
         known = self._known.get(part)
-        link = None if known is None else self._links.find(known.node)
-        return None if known is None or link is None else LinkRoute(link, known.epoch)
+        if known is None or self._clock.monotonic() > known.read_at + ROUTE_LIMIT:
+            return None
+        if (link := self._links.find(known.node)) is None:
+            return None
+        known.is_used = True
+        if not self._is_refreshing and not self._tasks.is_closed:
+            self._is_refreshing = True
+            self._tasks.start("links: routes", self._keep_fresh())
+        return LinkRoute(link, known.epoch)
+
+    async def _keep_fresh(self) -> None:
+        try:
+            while used := await self._next_used():
+                await self._refresh(used)
+        finally:
+            self._is_refreshing = False
+
+    async def _next_used(self) -> set[PartKey]:
+        """Return the parts whose routes were used in the last second, or are waited on."""
+        for known in self._known.values():
+            known.is_used = False
+        await self._clock.sleep(ROUTE_AGE)
+        used = {part for part, known in self._known.items() if known.is_used}
+        return used.union(*(link.targets for link in self._links.open_links))
+
+    async def _refresh(self, parts: set[PartKey]) -> None:
+        try:
+            owners = await self._part_owners.owners_of(sorted(parts))
+        except StoreError as error:  # who owns what is not known now
+            logger.warning(events.FORWARDING_FAILED, extra={"error": str(error)})
+            self._known.clear()
+            return
+        for owner in owners:
+            self.learn(owner)
+            for link in self._links.open_links:
+                link.give_up(owner.key, owner.epoch)
 
     def is_known(self, part: PartKey) -> bool:
         """Return whether the owner of a part was read just now."""

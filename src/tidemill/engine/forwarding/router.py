@@ -69,7 +69,7 @@ class OwnerRouter(OperationRouter, OwnershipListener):
         """Takes the links of other nodes."""
         self.links = Links(identity, ownership.node, store.peers, open_wire, clock, tasks)
         """The links to other nodes."""
-        self._routes = OwnerRoutes(self.links, clock)
+        self._routes = OwnerRoutes(self.links, store.part_owners, clock, tasks)
         self._sender = RequestSender(store.mailbox, ownership.owner, clock, tasks)
         self._receiver = RequestReceiver(store.mailbox, ownership.owner, self._serve, self.gate.end, clock, tasks)
 
