@@ -57,6 +57,23 @@ def test_the_log_streams_and_is_searched(page: Page, pipelines: Pipelines, gated
     assert download.value.suggested_filename == f"{gated}-wait.log"
 
 
+def test_the_handlers_of_a_run_are_shown_with_their_states(page: Page, pipelines: Pipelines) -> None:
+    """Each handler says how it went, and links to its run, which links back; lists of workflows leave them out."""
+    run = pipelines.finish("handled")
+    open_page(page, f"{pipelines.url}/runs/{run}")
+    handlers = page.get_by_role("listitem").filter(has=page.get_by_role("link", name="on_failure"))
+    expect(handlers).to_contain_text(re.compile(r"on_failure\s*alert\s*success\s*page\s*failed"))
+    assert violations(page) == []
+    handlers.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1, name="Run of handled.on_failure")).to_be_visible()
+    expect(page.get_by_role("link", name="handled", exact=True)).to_have_attribute("href", f"/runs/{run}")
+    page.goto(f"{pipelines.url}/workflows?q=handled")
+    expect(page.get_by_role("link", name="handled", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="handled.on_failure")).to_have_count(0)
+    page.goto(f"{pipelines.url}/workflows/handled")
+    expect(page.get_by_role("link", name="handled.on_failure")).to_be_visible()
+
+
 def test_printed_lines_and_loggers_are_in_the_log(page: Page, pipelines: Pipelines) -> None:
     """D6: each line has its stream or level and its logger, and the filter by level knows them."""
     run = pipelines.finish("broken")

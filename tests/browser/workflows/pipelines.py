@@ -55,6 +55,27 @@ def publish(clean: list[int]) -> dict[str, int]:
     return {"sum": sum(clean)}
 
 
+handled = tm.Workflow("handled", description="Call handlers at the end.")
+
+
+@handled.task
+def fail_once() -> None:
+    """Fail."""
+    raise ValueError("no rows")
+
+
+@handled.on_failure
+def alert(report: tm.RunReport) -> str:
+    """Send a message."""
+    return str(report)
+
+
+@handled.on_failure(retry=0)
+def page(report: tm.RunReport) -> None:
+    """Page the owner."""
+    raise ConnectionError("no network")
+
+
 broken = tm.Workflow("broken")
 
 

@@ -9,6 +9,7 @@ import pytest
 import tidemill as tm
 from tests.service.workflows.acting import Gate, see_through
 from tests.sqlite import create_database
+from tidemill.access.principal import Caller
 from tidemill.testing.faults.stores import intercept_transactions
 
 
@@ -304,3 +305,16 @@ async def test_lists_of_workflows_and_runs_name_handlers(store: str | None) -> N
         assert [run.id for run in await node.runs(cause="handler")] == [called.run]
         with pytest.raises(tm.RequestError, match="there is no run 'r0'"):
             await node.run_handle("r0").handlers()
+
+
+async def test_home_lists_a_failure_once_and_a_handler_that_failed(store: str | None) -> None:
+    """A message that was not sent needs a person, too; it is no second failure of the workflow."""
+    flow = Flow(handler_failures=9)
+    async with tm.testing.node(store, load=[flow.workflow]) as node:
+        await see_through(node, "report")
+        await node.advance("1m")
+        overview = await node.services.workflows.overview(Caller("public", "local"))
+        assert sorted((one.runs.workflow, one.runs.number) for one in overview.failing) == [
+            ("report", 1),
+            ("report.on_failure", 1),
+        ]
