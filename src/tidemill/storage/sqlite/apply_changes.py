@@ -27,22 +27,13 @@ _NEWEST = 2**63 - 1  # the sequence number of a run that is about to be created:
 
 
 class PreparedChange:
-    """A change and its encoded rows, ready to be written; `handlers` is the change that is written with it."""
+    """A change and its encoded rows, ready to be written."""
 
-    def __init__(
-        self,
-        change: Change,
-        rows: EncodedChange,
-        queries: Queries,
-        audit: AuditRow | None = None,
-        *,
-        handlers: "PreparedChange | None" = None,
-    ) -> None:
+    def __init__(self, change: Change, rows: EncodedChange, queries: Queries, audit: AuditRow | None) -> None:
         self._change = change
         self._rows = rows
         self._queries = queries
         self._audit = audit
-        self._handlers = handlers
         self._sequence: int | None = None
         """The sequence number of the run, once it is inserted."""
         # A change that nothing can prevent but what shows in the run's revision is written without a savepoint.
@@ -57,12 +48,6 @@ class PreparedChange:
 
     def __call__(self, connection: sqlite3.Connection) -> Applied | Refused:
         """Write the change, or nothing at all."""
-        result = self._write(connection)
-        if self._handlers is not None and isinstance(result, Applied):
-            self._handlers(connection)
-        return result
-
-    def _write(self, connection: sqlite3.Connection) -> Applied | Refused:
         if self._is_optimistic and (self._change.passes_over is None or not self._is_overtaking(connection)):
             revision = self._write_optimistically(connection)
             if revision is not None:
@@ -188,6 +173,21 @@ class PreparedChange:
             connection.execute(queries.add_history, (change.run, revision, *self._rows.history))
         if self._audit is not None:
             connection.execute(_APPEND_AUDIT_ENTRY, AUDIT_ROWS.values(self._audit, to_micros))
+
+
+class PreparedEnd:
+    """The end of a run, and the change that creates the run of its handlers: written with it, if it is not refused."""
+
+    def __init__(self, end: PreparedChange, handlers: PreparedChange) -> None:
+        self._end = end
+        self._handlers = handlers
+
+    def __call__(self, connection: sqlite3.Connection) -> Applied | Refused:
+        """Write both, or nothing at all."""
+        result = self._end(connection)
+        if isinstance(result, Applied):
+            self._handlers(connection)
+        return result
 
 
 def read_pool_usage(connection: sqlite3.Connection, queries: Queries, tenant: str, pool: str) -> tuple[int, int | None]:

@@ -29,7 +29,7 @@ from tidemill.storage.run_overview import (
     WaitingTask,
     start_of,
 )
-from tidemill.storage.sqlite.apply_changes import PreparedChange
+from tidemill.storage.sqlite.apply_changes import PreparedChange, PreparedEnd
 from tidemill.storage.sqlite.claim_tasks import PreparedClaim
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
 from tidemill.storage.sqlite.run_lists import build_statements
@@ -76,10 +76,11 @@ class SqliteRuns(SqliteTable, Runs):
         self._now = now
 
     def apply(self, change: Change, audit: AuditRow | None = None) -> CommitFuture[Applied | Refused]:
-        rows, handlers = encode_change(change, self._now()), None
-        if (call := change.handlers) is not None:
-            handlers = PreparedChange(call, encode_change(call, self._now()), self._queries)
-        return self._committer.submit(PreparedChange(change, rows, self._queries, audit, handlers=handlers))
+        prepared = PreparedChange(change, encode_change(change, self._now()), self._queries, audit)
+        if (call := change.handlers) is None:
+            return self._committer.submit(prepared)
+        handlers = PreparedChange(call, encode_change(call, self._now()), self._queries, None)
+        return self._committer.submit(PreparedEnd(prepared, handlers))
 
     async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
         return await self._write(PreparedClaim(claim, self._queries, self._now()))
