@@ -9,6 +9,7 @@ import msgspec
 
 from tidemill.engine.access.services import AccessServices
 from tidemill.engine.event_feed.feed import EventFeed
+from tidemill.engine.forwarding.receiver import ServedRequests
 from tidemill.engine.forwarding.router import OwnerRouter
 from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer
 from tidemill.engine.graphs.client.graph_client import GraphClient
@@ -118,12 +119,12 @@ def compose_node(arguments: NodeArguments, profile: NodeProfile, calls: NodeCall
     base = _lay_foundation(arguments, profile)
     workflows = _make_workflow_engine(base, arguments, calls)
     graph_runtime = _make_graph_runtime(base, workflows)
-    scheduler = GraphScheduler(graph_runtime, base.registry, base.metrics, base.store)
+    served = ServedRequests(base.settings.unload_timeout)
+    scheduler = _make_scheduler(base, graph_runtime, served)
     standby = StandbyLoads(graph_runtime, scheduler, base.ownership)
     packages = _make_packages(base, workflows, scheduler, standby)
     history = _make_history(base, workflows, scheduler)
-    operations = LocalRouter(scheduler, GraphOperations(scheduler, packages.reclaim, history))
-    router = _make_router(base, scheduler, packages, operations)
+    router = _make_router(base, scheduler, GraphOperations(scheduler, packages.reclaim, history), served)
     return NodeParts(
         foundation=base,
         workflows=workflows,
@@ -131,7 +132,7 @@ def compose_node(arguments: NodeArguments, profile: NodeProfile, calls: NodeCall
         scheduler=scheduler,
         standby=standby,
         packages=packages,
-        operations=operations,
+        operations=router.local if isinstance(router, OwnerRouter) else router,
         router=router,
         graph_client=GraphClient(router, scheduler, base.registry),
         history=history,
@@ -283,25 +284,26 @@ def _make_packages(
     return packages
 
 
+def _make_scheduler(base: NodeFoundation, runtime: GraphRuntime, served: ServedRequests) -> GraphScheduler:
+    """Return the scheduler; with a store, it shares partitions with other nodes."""
+    store, ownership = base.store, base.ownership
+    if store is None or ownership is None:
+        return GraphScheduler(runtime, base.registry, base.metrics)
+
+    def share(scheduler: GraphScheduler) -> SharedPartitions:
+        listener = ReaderMetrics(base.metrics)
+        return SharedPartitions(scheduler, runtime, store, ownership, finish_requests=served.finish, listener=listener)
+
+    return GraphScheduler(runtime, base.registry, base.metrics, store, share)
+
+
 def _make_router(
-    base: NodeFoundation, scheduler: GraphScheduler, packages: PackageService, operations: LocalRouter
-) -> OperationRouter:
-    """Return what finds the node of a reactor; with a store, its partitions are shared with other nodes."""
+    base: NodeFoundation, scheduler: GraphScheduler, here: GraphOperations, served: ServedRequests
+) -> LocalRouter | OwnerRouter:
+    """Return what finds the node of a reactor."""
     if base.store is None or base.ownership is None:
-        operations.connect(operations)
-        return operations
-    router = OwnerRouter(operations, scheduler, base.store, base.ownership, base.profile.open_wire)
-    scheduler.sharing = SharedPartitions(
-        scheduler,
-        scheduler.runtime,
-        base.store,
-        base.ownership,
-        exclude_changes=packages.installer.exclude_changes,
-        finish_requests=router.finish_requests,
-        listener=ReaderMetrics(base.metrics),
-    )
-    operations.connect(router)
-    return router
+        return LocalRouter(scheduler, here)
+    return OwnerRouter(here, scheduler, base.store, base.ownership, base.profile.open_wire, served)
 
 
 # -- figures and events

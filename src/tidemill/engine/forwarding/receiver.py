@@ -26,7 +26,7 @@ from tidemill.engine.forwarding.wire import (
     check_hello,
     close_quietly,
 )
-from tidemill.engine.tasks import TaskScope
+from tidemill.engine.tasks import TaskScope, wait_until
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import PartKey
@@ -169,6 +169,19 @@ Serve = Callable[[StoredRequest, bool], Awaitable[bytes | None]]
 The flag says whether it may be a copy of a request that was served before."""
 
 
+class ServedRequests:
+    """The requests of other nodes that are being served here."""
+
+    def __init__(self, timeout: float) -> None:
+        self.targets: dict[str, PartKey] = {}
+        """The targets of requests, by their ids."""
+        self._timeout = timeout
+
+    async def finish(self, parts: Collection[PartKey]) -> None:
+        """Wait until those for some parts are answered, for as long as an unload may take."""
+        await wait_until(lambda: not any(target in parts for target in self.targets.values()), self._timeout)
+
+
 class RequestReceiver:
     """Serves the requests to one node, each in a separate task, started in the order in which they were sent."""
 
@@ -178,6 +191,7 @@ class RequestReceiver:
         owner: str,
         serve: Serve,
         end_link: Callable[[str], None],
+        served: ServedRequests,
         clock: Clock,
         tasks: TaskScope,
     ) -> None:
@@ -188,16 +202,12 @@ class RequestReceiver:
         self._clock = clock
         self._tasks = tasks
         self._mail = asyncio.Event()
-        self._in_progress: dict[str, PartKey] = {}  # the targets of requests, by their ids
+        self._in_progress = served.targets
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is being served."""
         return not self._in_progress
-
-    def is_serving(self, parts: Collection[PartKey]) -> bool:
-        """Return whether a request for one of some parts is being served."""
-        return any(target in parts for target in self._in_progress.values())
 
     def on_mail(self) -> None:
         """Look for requests: some may have come, or this node may own their targets now."""

@@ -4,13 +4,13 @@ An operation on a part that this node runs is a plain call. Otherwise the owner 
 back as if it had been run here. If the owner dies before it has answered, the next owner runs the operation.
 """
 
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
 from tidemill.engine.forwarding.links import LinkRoute, Links, OwnerRoutes, RefusedError
-from tidemill.engine.forwarding.receiver import Gate, RequestReceiver
+from tidemill.engine.forwarding.receiver import Gate, RequestReceiver, ServedRequests
 from tidemill.engine.forwarding.sender import RequestSender
 from tidemill.engine.forwarding.wire import (
     Ask,
@@ -22,6 +22,7 @@ from tidemill.engine.forwarding.wire import (
     encode_error,
     encode_result,
 )
+from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.part_operations import (
     HOST_OPERATIONS,
     PART_OPERATIONS,
@@ -35,7 +36,6 @@ from tidemill.engine.graphs.client.routing import AnyPart, LocalRouter, Operatio
 from tidemill.engine.graphs.durability.ownership import OwnershipListener, ReactorOwnership
 from tidemill.engine.graphs.partitions.membership import HostId
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.engine.tasks import wait_until
 from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.kernel.author_errors import describe
@@ -50,13 +50,15 @@ class OwnerRouter(OperationRouter, OwnershipListener):
 
     def __init__(
         self,
-        local: LocalRouter,
+        here: GraphOperations,
         scheduler: GraphScheduler,
         store: Store,
         ownership: ReactorOwnership,
         open_wire: OpenWire,
+        served: ServedRequests,
     ) -> None:
-        self._local = local
+        self.local = LocalRouter(scheduler, here, self)
+        """Runs operations on this node."""
         self._scheduler = scheduler
         self._loaded = scheduler.loaded
         self._store = store
@@ -71,8 +73,9 @@ class OwnerRouter(OperationRouter, OwnershipListener):
         """The links to other nodes."""
         self._routes = OwnerRoutes(self.links, store.part_owners, clock, tasks)
         self._sender = RequestSender(store.mailbox, ownership.owner, clock, tasks)
-        self._receiver = RequestReceiver(store.mailbox, ownership.owner, self._serve, self.gate.end, clock, tasks)
-
+        self._receiver = RequestReceiver(
+            store.mailbox, ownership.owner, self._serve, self.gate.end, served, clock, tasks
+        )
         ownership.listen(self)
 
     async def open(self) -> None:
@@ -101,23 +104,18 @@ class OwnerRouter(OperationRouter, OwnershipListener):
     def is_idle(self) -> bool:
         return self._receiver.is_idle
 
-    async def finish_requests(self, parts: Collection[PartKey]) -> None:
-        """Wait until the requests in progress for some parts are answered, for as long as an unload may take."""
-        timeout = self._scheduler.runtime.settings.unload_timeout
-        await wait_until(lambda: not self._receiver.is_serving(parts), timeout)
-
     # -- calling
 
     def at(self, part: PartKey) -> AnyPart:
-        return self._local.at(part) if self._loaded.runs(part) else self._elsewhere(part)
+        return self.local.at(part) if self._loaded.runs(part) else self._elsewhere(part)
 
     def at_partition(self, part: PartKey) -> AnyPartition:
         """Return the operations on a partition of a keyed reactor, here or at its owner."""
-        return self._local.at_partition(part) if self._loaded.runs(part) else self._elsewhere(part)
+        return self.local.at_partition(part) if self._loaded.runs(part) else self._elsewhere(part)
 
     def at_host(self, host: PartKey) -> AnyHost:
         """Return the operations on the share of a host, here or at that host."""
-        return self._local.at_host(host) if self._is_here(host) else RemoteHostOperations(partial(self._ask, host))
+        return self.local.at_host(host) if self._is_here(host) else RemoteHostOperations(partial(self._ask, host))
 
     def _elsewhere(self, part: PartKey) -> RemoteOperations:
         return RemoteOperations(partial(self._ask, part))
@@ -129,7 +127,7 @@ class OwnerRouter(OperationRouter, OwnershipListener):
 
     def _here(self, part: PartKey) -> AnyPart | AnyHost:
         """Return the operations of this node on a part, or on its share of a keyed reactor."""
-        return self._local.at(part) if HostId.parse(part.name) is None else self._local.at_host(part)
+        return self.local.at(part) if HostId.parse(part.name) is None else self.local.at_host(part)
 
     async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:
         return await self._store.part_owners.owned_names(tenant, kind)

@@ -1,6 +1,8 @@
 """The reactors and accumulators that a node has loaded, by name."""
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -293,3 +295,32 @@ class LoadedGraphs:
     def is_on_thread(self) -> bool:
         """Whether some author function is running on a thread."""
         return any(one.kind.is_on_thread for one in self.running.values())
+
+
+class GraphChanges:
+    """Keeps changes of packages and moves of partitions from overlapping."""
+
+    def __init__(self, loaded: LoadedGraphs) -> None:
+        self.lock = asyncio.Lock()
+        """Held while packages change, so that what was checked still holds when the change is applied."""
+        self._loaded = loaded
+        self._count = 0
+
+    @asynccontextmanager
+    async def exclude(self) -> AsyncIterator[None]:
+        """Keep packages as they are meanwhile."""
+        async with self.lock:
+            with self.in_progress():
+                yield
+
+    @contextmanager
+    def in_progress(self) -> Iterator[None]:
+        """Let reactors leave and come back meanwhile; the last change in progress ends that for all."""
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+            if not self._count:  # no journal entry is retained for a reactor that was being replaced
+                for one in self._loaded.running.values():
+                    one.emitter.departed_reactors.clear()

@@ -19,7 +19,7 @@ from tidemill.engine.graphs.checkpoints.state_reader import (
     read_state,
 )
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
-from tidemill.engine.graphs.loaded_graphs import LoadedGraphs
+from tidemill.engine.graphs.loaded_graphs import GraphChanges, LoadedGraphs
 from tidemill.engine.graphs.metrics import ReaderMetrics, accumulator_collector, reactor_collector
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.sharing import OwnPartitions, PartitionSharing
@@ -50,15 +50,24 @@ logger = logging.getLogger(__name__)
 class GraphScheduler:
     """Runs the computation graphs of one node."""
 
-    def __init__(self, runtime: GraphRuntime, registry: Registry, metrics: Metrics, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        runtime: GraphRuntime,
+        registry: Registry,
+        metrics: Metrics,
+        store: Store | None = None,
+        share: "Callable[[GraphScheduler], PartitionSharing] | None" = None,
+    ) -> None:
+        """`share` makes what shares partitions with other nodes; None if there are none."""
         self.runtime = runtime
         self.loaded = LoadedGraphs()
+        self.changes = GraphChanges(self.loaded)
         self._store = store
         self._registry = registry
         self.metrics = metrics
         self.activation = Activation(self.loaded, runtime)
         self._unloader = GraphUnloader(self.loaded, self.activation, registry, metrics, runtime)
-        self.sharing: PartitionSharing = OwnPartitions(self, runtime, ReaderMetrics(metrics))
+        self.sharing = OwnPartitions(self, runtime, ReaderMetrics(metrics)) if share is None else share(self)
         """Decides which partitions of keyed reactors run here."""
         self.find_front: FindAccumulator = lambda tenant, name: None  # noqa: ARG005 - until the operations are built
         """Returns what takes the events of a keyed reactor's accumulator."""
@@ -142,11 +151,6 @@ class GraphScheduler:
         ]
         async with self._quiesced(staged.change.tenant, touched):
             self._apply_change(staged)
-
-    def end_change(self) -> None:
-        """Stop retaining journal entries for reactors that were being replaced."""
-        for one in self.loaded.running.values():
-            one.emitter.departed_reactors.clear()
 
     def _starting_accumulators(self, staged: StagedGraphs) -> list[RunningAccumulator]:
         """Return the accumulators that start with a package."""

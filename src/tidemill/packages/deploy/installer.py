@@ -1,7 +1,7 @@
 """Loads and unloads whole packages on one node: checks first, then the deploy pipeline."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -71,7 +71,8 @@ class Installer(PipelineObserver, OwnershipListener):
         tasks, clock = runtime.tasks, runtime.clock
         backoff = Backoff(runtime.settings.backoff_base, runtime.settings.backoff_max)
         steps = deploy_steps(scheduler, registry, engine, store.schedules, records, clock)
-        self.pipeline = Pipeline(steps, records, self, tasks=tasks, clock=clock, backoff=backoff)
+        self._changes = scheduler.changes
+        self.pipeline = Pipeline(steps, records, self, self._changes.lock, tasks=tasks, clock=clock, backoff=backoff)
         self.scheduler = scheduler
         self._store = store
         self._registry = registry
@@ -82,7 +83,6 @@ class Installer(PipelineObserver, OwnershipListener):
         self._retired = RetiredVersions(engine, tasks, clock, backoff)
         self._definitions: dict[PackageKey, PackageDefinitions] = {}
         self._references: dict[PackageKey, PackageReference] = {}
-        self._changes_in_progress = 0
         self.loaded_at: dict[PackageKey, datetime] = {}
         """When the current version of each package was loaded."""
         self._held_back: dict[PackageKey, Package] = {}
@@ -176,7 +176,7 @@ class Installer(PipelineObserver, OwnershipListener):
             self._checks.check_load(change, self.pipeline.names_leaving())
             if change.has_graphs:
                 change.progress.staged = self.scheduler.stage(change.to_graph_change())
-            with self._change_in_progress(has_graphs=change.has_graphs):
+            with self._changes.in_progress() if change.has_graphs else nullcontext():
                 await self._apply(change, reference)
             if change.has_graphs:
                 self.scheduler.activate(change.progress.staged)
@@ -216,7 +216,7 @@ class Installer(PipelineObserver, OwnershipListener):
             self._checks.check_unload(change)
             self._held_back.pop(key, None)
             cleanup = await self.pipeline.begin_unload(change)
-        with self._change_in_progress(has_graphs=change.has_graphs):
+        with self._changes.in_progress() if change.has_graphs else nullcontext():
             await self.pipeline.finish_unload(cleanup)
 
     def on_lost(self, keys: "Collection[PartKey]") -> None:
@@ -237,17 +237,9 @@ class Installer(PipelineObserver, OwnershipListener):
         await self._tasks.run_shielded(f"reactor {reactor}: reclaim", self._reclaim(tenant, reactor))
 
     async def _reclaim(self, tenant: str, reactor: str) -> None:
-        async with self.pipeline.change_lock:
+        async with self._changes.exclude():
             self.pipeline.check_open()
-            with self._change_in_progress(has_graphs=True):
-                await reclaim_reactor(self.scheduler, self._registry, tenant, reactor)
-
-    @asynccontextmanager
-    async def exclude_changes(self) -> AsyncIterator[None]:
-        """Keep packages as they are meanwhile."""
-        async with self.pipeline.change_lock:
-            with self._change_in_progress(has_graphs=True):
-                yield
+            await reclaim_reactor(self.scheduler, self._registry, tenant, reactor)
 
     @asynccontextmanager
     async def _exclusive_change(
@@ -265,20 +257,6 @@ class Installer(PipelineObserver, OwnershipListener):
                         yield change
                         return
             await self.pipeline.finish_cleanup(cleanup)
-
-    @contextmanager
-    def _change_in_progress(self, *, has_graphs: bool) -> Iterator[None]:
-        """Let reactors leave and come back meanwhile; the last change in progress ends that for all."""
-        if not has_graphs:
-            yield
-            return
-        self._changes_in_progress += 1
-        try:
-            yield
-        finally:
-            self._changes_in_progress -= 1
-            if not self._changes_in_progress:
-                self.scheduler.end_change()
 
     def on_unloaded(self, change: PackageChange) -> None:
         """Forget a package of which nothing is left."""

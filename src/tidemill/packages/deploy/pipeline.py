@@ -94,6 +94,7 @@ class Pipeline:
         steps: Sequence[DeployStep],
         records: InstallRecords,
         observer: PipelineObserver,
+        change_lock: asyncio.Lock,
         *,
         tasks: TaskScope,
         clock: Clock,
@@ -110,7 +111,7 @@ class Pipeline:
         self._store_writes = 0
         self._steps_running = 0
         self._is_closed = False
-        self.change_lock = asyncio.Lock()
+        self.change_lock = change_lock
         """Held while packages change, so that what was checked still holds when the change is applied."""
 
     @property

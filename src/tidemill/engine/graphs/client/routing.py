@@ -65,19 +65,16 @@ class OperationRouter(PartitionRouter, Protocol):
 class LocalRouter(OperationRouter):
     """The router of a node without a store: it runs everything itself."""
 
-    keyed: KeyedOperations
-
-    def __init__(self, scheduler: GraphScheduler, operations: GraphOperations) -> None:
-        self._scheduler = scheduler
+    def __init__(
+        self, scheduler: GraphScheduler, operations: GraphOperations, router: PartitionRouter | None = None
+    ) -> None:
+        """`router` lets the operations on keyed reactors reach all hosts."""
         self._loaded = scheduler.loaded
         self._operations = operations
         self._host_operations = HostOperations(scheduler, operations)
-
-    def connect(self, router: PartitionRouter) -> None:
-        """Let the operations on keyed reactors reach all hosts."""
-        self.keyed = KeyedOperations(self._scheduler, router)
-        self._scheduler.find_front = self._find_front
-        relays = self._scheduler.sharing.relays
+        self.keyed = KeyedOperations(scheduler, router or self)
+        scheduler.find_front = self._find_front
+        relays = scheduler.sharing.relays
         relays.bring, relays.mark_source = self.keyed.bring, self.keyed.mark_source
 
     def _find_front(self, tenant: str, name: str) -> AccumulatorFront | None:

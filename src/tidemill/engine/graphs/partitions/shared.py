@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 
 from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, ReactorOwnership
 from tidemill.engine.graphs.partitions.membership import ClusterView, Membership
@@ -44,14 +44,10 @@ class SharedPartitions(PartitionSharing):
         store: Store,
         ownership: ReactorOwnership,
         *,
-        exclude_changes: Callable[[], AbstractAsyncContextManager[None]],
         finish_requests: Callable[[Collection[PartKey]], Awaitable[None]],
         listener: ReaderListener,
     ) -> None:
-        """Share partitions; `exclude_changes` keeps package changes from overlapping with a move.
-
-        `finish_requests` waits until the requests of other nodes for some parts are answered.
-        """
+        """Share partitions; `finish_requests` waits until the requests of other nodes for some parts are answered."""
         self._runner = runner
         self._runtime = runtime
         self._ownership = ownership
@@ -65,7 +61,6 @@ class SharedPartitions(PartitionSharing):
         self._is_running = self._is_moving = False
         # an unload overlaps with other changes, and must not miss a partition
         self._move_locks: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._exclude_changes = exclude_changes
         self._finish_requests = finish_requests
 
     # -- taking part
@@ -157,7 +152,7 @@ class SharedPartitions(PartitionSharing):
 
         One that leaves is not waited for: its drains may take long, and every package change would wait, too.
         """
-        async with self._exclude_changes():
+        async with self._runner.changes.exclude():
             is_joined = self._joined.get(keyed.key) is keyed
             async with self._move_locks[keyed.key] if is_joined else nullcontext():
                 yield is_joined

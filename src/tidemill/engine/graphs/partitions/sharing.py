@@ -1,6 +1,7 @@
 """Sharing of partitions: which of a keyed reactor's partitions a node runs."""
 
 from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from tidemill.engine.graphs.partitions.membership import ClusterView, HostId
@@ -23,8 +24,19 @@ class LoadedPartitions(Protocol):
         """Return the partitions of a keyed reactor that run here, by number."""
 
 
+class ChangeExclusion(Protocol):
+    """Keeps changes of packages from overlapping with a move of partitions."""
+
+    def exclude(self) -> AbstractAsyncContextManager[None]:
+        """Keep packages as they are meanwhile."""
+
+
 class PartitionRunner(Protocol):
     """The graph scheduler, as the sharing of partitions sees it."""
+
+    @property
+    def changes(self) -> ChangeExclusion:
+        """Keeps changes of packages from overlapping with a move."""
 
     @property
     def loaded(self) -> LoadedPartitions:
