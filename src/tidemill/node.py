@@ -108,10 +108,9 @@ class Node(NodeOperations):
         await self._workflows.open()
         await self._parts.router.open()
         await self._packages.recover()
-        self._graph_runtime.is_starting_up = True
-        await self._load_initial()
-        await self._scheduler.checkpoint_loaded()
-        self._graph_runtime.is_starting_up = False
+        with self._graph_runtime.starting_up():
+            await self._load_initial()
+            await self._scheduler.checkpoint_loaded()
         self._scheduler.activate()
         if self.settings.packages is not None:
             await self._packages.watch_folder(Path(self.settings.packages), self.tenant)

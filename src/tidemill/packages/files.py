@@ -50,7 +50,7 @@ class PackageFiles:
     def make_older_code(self, installer: Installer) -> OlderArchives:
         """Return what loads older versions of published packages for the runs that need them."""
         older = OlderArchives(self._store, installer, self.preparer, self._clock, self._settings)
-        installer.engine.versions.older_code = older
+        installer.engine.versions.load_older_by(older)
         return older
 
     def _make_reconciler(

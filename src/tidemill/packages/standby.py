@@ -62,7 +62,7 @@ class StandbyLoads:
         """Load a package, or the rest of it, when the node that owns a reactor of it releases the reactor."""
         self._waiting.append(_WaitingLoad(load, error))
         if isinstance(error, ReactorOwnedError):
-            self._loaded.standby |= dict.fromkeys(error.keys, error)
+            self._loaded.standby.update(dict.fromkeys(error.keys, error))
         if not self._is_running:
             self._is_running = True
             logger.warning(events.REACTOR_STANDBY, extra={"reason": str(error)})
@@ -77,13 +77,12 @@ class StandbyLoads:
         while self._waiting:
             await self._runtime.clock.sleep(self._runtime.settings.lease_ttl * _RETRY_INTERVAL_SHARE)
             self.is_retrying = True
-            self._scheduler.activation.is_held = True  # a reactor must not fire before the graphs behind it are loaded
             try:
-                for one in list(self._waiting):
-                    await self._retry(one)
+                with self._scheduler.activation.hold():  # no reactor fires before the graphs behind it are loaded
+                    for one in list(self._waiting):
+                        await self._retry(one)
             finally:
                 self.is_retrying = False
-                self._scheduler.activation.is_held = False
                 self._scheduler.activate()
         self._is_running = False
 

@@ -74,6 +74,10 @@ class Connections:
         while len(self._waiting) + len(self._busy) >= self._stranger_limit or self.count >= self._limit:
             self.drop_stranger("no_room")
 
+    def count_accept_error(self) -> None:
+        """Count a connection that could not be accepted."""
+        self.accept_errors += 1
+
     def drop_stranger(self, reason: str) -> None:
         """Drop the oldest connection without a key, if there is one: one that waits for its client, if possible."""
         if (oldest := next(iter(self._waiting or self._busy), None)) is not None:

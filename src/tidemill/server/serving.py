@@ -169,7 +169,7 @@ class _Acceptor:
 
     def _pause(self, error: OSError) -> None:
         """Free descriptors of strangers, for the store too, and try again a little later."""
-        self._connections.accept_errors += 1
+        self._connections.count_accept_error()
         for _ in range(ACCEPTS_PER_TURN):
             self._connections.drop_stranger("no_room")
         now = self._loop.time()

@@ -41,6 +41,10 @@ class NodeEvents:
         """Call a listener after each event."""
         self._listeners.append(listener)
 
+    def record(self) -> None:
+        """Keep events from now on."""
+        self.is_recorded = True
+
     def publish(self, type: str, tenant: str | None, **fields: Any) -> None:
         """Record an event, if anyone has ever asked for events."""
         if self.is_recorded:

@@ -197,7 +197,7 @@ class EventFeed:
     async def join(self, reader: "EventSubscription", after: FeedPosition | None) -> Joined:
         """Add a reader, and start what runs for readers."""
         async with self._starting:
-            self.node_events.is_recorded = True
+            self.node_events.record()
             if self._tail_task is None:
                 await self._start_tail()
             for sampler in self._samplers:

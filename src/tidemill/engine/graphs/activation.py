@@ -6,7 +6,8 @@ recorded.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
@@ -27,6 +28,15 @@ class Activation:
         """Whether all wait, because the node is taking over: it activates everything at the end."""
         self.unfinished: set[RunningReactor] = set()
         """Reactors of changes that are not in place yet."""
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Let all reactors wait meanwhile."""
+        self.is_held = True
+        try:
+            yield
+        finally:
+            self.is_held = False
 
     def ends_unsaved(self, reactor: RunningReactor) -> bool:
         """Return whether a reactor that does not fire yet would leave nothing of its inputs if it ended now."""

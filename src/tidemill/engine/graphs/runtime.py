@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -148,6 +149,15 @@ class GraphRuntime:
         self.push_traces: dict[tuple[str, str], TraceContext] = {}
         """By reactor whose firings start runs: the span of the last traced push, until a firing takes it."""
         self.rng = random.Random()
+
+    @contextmanager
+    def starting_up(self) -> Iterator[None]:
+        """Let nothing fire meanwhile: the node loads."""
+        self.is_starting_up = True
+        try:
+            yield
+        finally:
+            self.is_starting_up = False
 
     def publish_dead_letter(self, tenant: str, dead_letter: DeadLetter) -> None:
         """Publish a new dead letter to the event feed, without its content."""

@@ -31,10 +31,9 @@ from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.engine.workflows.worker.claimer import Claimer
 from tidemill.engine.workflows.worker.heartbeats import Heartbeats, Presence
 from tidemill.engine.workflows.worker.task_logs import TaskLogWriter
-from tidemill.kernel.errors import DefinitionError, Problem, StoreError
+from tidemill.kernel.errors import DefinitionError, Problem
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.tables.versions import NO_ARCHIVE, CodeArchive
-from tidemill.telemetry import events
 from tidemill.telemetry.metrics import Sample
 from tidemill.workflows.attempt_results import HandedBack
 from tidemill.workflows.change import LeaderFence
@@ -200,8 +199,7 @@ class WorkflowEngine:
 
     def stop_claiming(self) -> None:
         """Start no further attempt here, and hand back those that have not started."""
-        self.attempts.is_closing = True
-        self.attempts.dispatcher.drain()
+        self.attempts.stop_claiming()
 
     @property
     def is_drained(self) -> bool:
@@ -210,12 +208,7 @@ class WorkflowEngine:
 
     async def deregister(self) -> None:
         """Delete this node's owner row, unless attempts of it are still claimed."""
-        store, self._presence.is_registered = self.runtime.store, False
-        try:
-            if not await store.runs.list_claimed_by([self.owner.id]):
-                await store.owners.delete([self.owner.id])
-        except StoreError as error:
-            logger.warning(events.NODE_DEREGISTER_FAILED, extra={"error": str(error)})
+        await self._presence.deregister()
 
     # -- loading
 

@@ -58,8 +58,7 @@ class WorkflowVersions:
         """How many runs of each version are being created: the version stays, though no store knows of them yet."""
         self.schedules_on_hold: set[tuple[str, str]] = set()
         """Workflows that are being replaced: their slots wait until it is certain which version stays."""
-        self.older_code: OlderCode | None = None
-        """What loads older versions that runs need; None if this node loads no published packages."""
+        self._older_code: OlderCode | None = None
         self._listeners: list[Callable[[], None]] = []
         self._version_store = versions
         self._clock = clock
@@ -69,6 +68,14 @@ class WorkflowVersions:
         """Whether a version counts as newer for all nodes because it was loaded here; not on a worker."""
         self._seen_at: dict[VersionKey, datetime] = {}
         """When each known version was last loaded, here or on the node that stored it."""
+
+    def load_older_by(self, loader: OlderCode) -> None:
+        """Let a loader load the older versions of published packages that runs need."""
+        self._older_code = loader
+
+    def request_older(self, key: VersionKey) -> str:
+        """Ask for an older version that a run needs; return what is wrong with it, "" if nothing is known."""
+        return "" if self._older_code is None else self._older_code.request(key) or ""
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call a listener when code was discarded."""
@@ -239,8 +246,7 @@ async def find_code_problem(versions: WorkflowVersions, key: VersionKey) -> str:
     archive = await versions.find_archive(key)
     if not archive.digest:
         return ""
-    problem = None if versions.older_code is None else versions.older_code.request(key)
-    return problem or f"it is that of {archive.package} {archive.version}"
+    return versions.request_older(key) or f"it is that of {archive.package} {archive.version}"
 
 
 class LoadedCode(NamedTuple):

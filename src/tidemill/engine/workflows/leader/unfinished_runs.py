@@ -80,8 +80,7 @@ class UnfinishedRuns:
             continuation = decide_continuation(record, spec, self._policy(newest), has_code=has_code)
         if continuation is Continuation.WAIT:
             elsewhere = next((key for key in code.current if key[:2] == active.version[:2]), None)
-            loader = self._versions.older_code
-            problem = "" if loader is None else loader.request(active.version)
+            problem = self._versions.request_older(active.version)
             lost_tasks = [] if spec is None else missing_tasks(record, spec)
             self._report(record, newest or elsewhere, lost_tasks, problem)
             return

@@ -126,6 +126,11 @@ class LocalAttempts(AttemptListener):
         """Whether this node leads, and so assigns its slots itself."""
         return self.observer is not self.follower
 
+    def stop_claiming(self) -> None:
+        """Start no further attempt here, and hand back those that have not started."""
+        self.is_closing = True
+        self.dispatcher.drain()
+
     def running(self) -> set[AttemptKey]:
         """Return the attempts that executors still run."""
         return {key for executor in self.executors.values() for key in executor.running()}

@@ -76,6 +76,7 @@ class Presence:
 
     def __init__(self, runtime: WorkflowRuntime) -> None:
         self._owners = runtime.store.owners
+        self._runs = runtime.store.runs
         self._owner = runtime.owner
         self._clock = runtime.clock
         self._interval = runtime.settings.heartbeat_interval
@@ -89,6 +90,15 @@ class Presence:
         """Write the row of this node."""
         self.is_registered = True
         await self._owners.upsert(self._owner)
+
+    async def deregister(self) -> None:
+        """Delete the row of this node, unless attempts of it are still claimed."""
+        self.is_registered = False
+        try:
+            if not await self._runs.list_claimed_by([self._owner.id]):
+                await self._owners.delete([self._owner.id])
+        except StoreError as error:
+            logger.warning(events.NODE_DEREGISTER_FAILED, extra={"error": str(error)})
 
     @property
     def held(self) -> HeldLeases:
