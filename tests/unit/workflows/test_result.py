@@ -84,6 +84,14 @@ def test_a_mapped_task_is_its_elements_taken_together() -> None:
     assert (going.state, going.ended_at) == (tm.TaskState.RUNNING, None)
 
 
+def test_tasks_are_in_the_order_in_which_they_run() -> None:
+    """A task that the spec does not have, as after a change of version, comes last."""
+    rows = [row("removed", "success"), *(row("clean", "success", index) for index in (1, 0)), row("extract", "success")]
+    result = build_run_result(record("success", *rows), MAPPED, {}, {key("clean", 0): "a", key("clean", 1): "b"})
+    assert list(result.tasks) == ["extract", "clean", "removed"]
+    assert result.tasks["clean"].output == ["a", "b"]
+
+
 def test_a_mapping_over_nothing_gives_an_empty_list() -> None:
     """api.md: "Mapping over an empty list is a success with []"."""
     rows = [row("clean", "success")]
