@@ -95,6 +95,7 @@ def test_a_graph_of_1_000_tasks_moves_smoothly(page: Page, large_node: DemoNode)
     open_page(page, f"{large_node.url}/runs/{run}")
     # The graph is drawn anew with each answer that changes its structure.
     page.wait_for_load_state("networkidle")
+    page.get_by_role("button", name="Fit View").click()
     box = page.wait_for_function(DRAWN_GRAPH).json_value()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] - 60
     viewport = page.locator(".react-flow__viewport")

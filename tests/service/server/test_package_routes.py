@@ -15,7 +15,10 @@ from tests.service.server.serving_node import Served, served
 from tidemill.api.packages import ImportProblem
 from tidemill.kernel.errors import Location, Problem
 from tidemill.packages.format.archive import read_folder_or_archive
+from tidemill.packages.format.private_key import generate_key
+from tidemill.packages.format.signature import sign
 from tidemill.server.routes import packages
+from tidemill.storage.tables.packages import TrustedKey
 
 MARKET = """\
 import tidemill as tm
@@ -232,3 +235,37 @@ async def until_package(server: Served, name: str, state: str) -> None:
     async with asyncio.timeout(10):
         while (await server.http.get(f"/packages/{name}")).json()["state"] != state:  # noqa: ASYNC110 - over HTTP
             await asyncio.sleep(0.02)
+
+
+async def test_a_rollback_to_a_named_version_loads_that_one(server: Served, tmp_path: Path) -> None:
+    """F3: not the one below the published one; a version that was never published is named with those that were."""
+    for number in (1, 2, 3):
+        content = archive(tmp_path / "counting", COUNTING.format(number=number), f"{number}.0.0")
+        assert (await upload(server, "counting", content)).is_success
+    rolled = await server.http.post("/packages/counting/rollback", json={"version": "1.0.0"}, timeout=30)
+    assert (rolled.status_code, rolled.json()["published"], rolled.json()["version"]) == (200, "1.0.0", "1.0.0")
+    run = await server.node.start("flow")
+    assert (await run.wait()).outputs["count"] == 1
+    unknown = await server.http.post("/packages/counting/rollback", json={"version": "0.9.0"})
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "package_version_not_found")
+    assert "it has 1.0.0, 3.0.0, 2.0.0" in unknown.json()["detail"]
+
+
+async def test_a_rollback_to_an_unsigned_version_is_refused_where_signatures_are_required(tmp_path: Path) -> None:
+    """P-9, F3: a kept archive is checked like an upload, with the keys that are trusted now."""
+    store = f"sqlite:///{tmp_path / 'packages.db'}"
+    async with tm.Node(store, settings={"load_published": True}) as node, served(node) as server:
+        content = archive(tmp_path / "counting", COUNTING.format(number=1))
+        assert (await upload(server, "counting", content)).is_success
+    settings = {"load_published": True, "require_signatures": True}
+    async with tm.Node(store, settings=settings) as node, served(node) as server:
+        author = generate_key("author")
+        at = node.access.clock.now()
+        key = TrustedKey(tenant="public", id=author.public.id, text=str(author.public), at=at)
+        await node.store.trusted_keys.add(key)
+        newer = package(tmp_path / "counting", COUNTING.format(number=2), "2.0.0")
+        signed = sign(read_folder_or_archive(newer), author).to_archive()
+        assert (await upload(server, "counting", signed)).is_success
+        refused = await server.http.post("/packages/counting/rollback", json={"version": "1.0.0"})
+        assert (refused.status_code, refused.json()["code"]) == (403, "unsigned_package")
+        assert (await server.http.get("/packages/counting")).json()["published"] == "2.0.0"

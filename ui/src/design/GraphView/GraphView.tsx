@@ -6,6 +6,7 @@ import {
   type Edge,
   type EdgeProps,
   Handle,
+  MiniMap,
   type Node,
   type NodeProps,
   Position,
@@ -13,6 +14,7 @@ import {
   type ReactFlowState,
   useReactFlow,
   useStore,
+  useStoreApi,
 } from "@xyflow/react";
 import { type KeyboardEvent, type ReactNode, useEffect, useMemo, useRef } from "react";
 import type { Tone } from "../tone";
@@ -109,7 +111,8 @@ export function GraphView({ label, nodes, edges, direction = "LR", gap, first, o
         proOptions={{ hideAttribution: true }}
       >
         <Dots />
-        <FitToRoom first={first} selected={nodes.find((node) => node.isSelected)?.id} />
+        <FitToRoom first={first} wanted={wantedOf(nodes)} />
+        <Overview />
         <Controls showInteractive={false} position="bottom-right" />
       </ReactFlow>
     </div>
@@ -118,6 +121,8 @@ export function GraphView({ label, nodes, edges, direction = "LR", gap, first, o
 
 /** Below this, names in boxes are smaller than 9 px. */
 const READABLE = 0.7;
+/** With which a graph is opened that would be smaller as a whole. */
+const OPENING = 0.85;
 
 function fitOptions(first: string[] | undefined) {
   const isNarrow = matchMedia("(width < 720px)").matches;
@@ -126,25 +131,51 @@ function fitOptions(first: string[] | undefined) {
 
 const roomOf = ({ width, height }: ReactFlowState): string => `${width} ${height}`;
 
-/** Fits the graph again when a panel beside it opens or closes, and shows what is selected if all is too much. */
-function FitToRoom({ first, selected }: { first: string[] | undefined; selected: string | undefined }) {
-  const { fitView, getNodesBounds, getViewport, setCenter } = useReactFlow();
+/** Shows the whole graph, again when the room for it changes; or a part of it, where all of it would be too small. */
+function FitToRoom({ first, wanted }: { first: string[] | undefined; wanted: string | undefined }) {
+  const { fitView, getNodesBounds, getViewport, setCenter, setViewport } = useReactFlow();
   const room = useStore(roomOf);
-  const fitted = useRef(room);
+  const hasNodes = useStore(({ nodes }) => nodes.length > 0);
+  const fitted = useRef("");
+  const store = useStoreApi();
   // biome-ignore lint/correctness/useExhaustiveDependencies: only other room is a reason to move what the reader sees
   useEffect(() => {
-    if (fitted.current === room || room === "0 0") return;
-    const isFirst = fitted.current === "0 0";
+    if (fitted.current === room || room === "0 0" || !hasNodes) return;
     fitted.current = room;
-    if (isFirst) return;
     void fitView(fitOptions(first)).then(() => {
-      if (selected === undefined || getViewport().zoom >= READABLE) return;
-      const { x, y, width, height } = getNodesBounds([selected]);
-      void setCenter(x + width / 2, y + height / 2, { zoom: READABLE });
+      if (getViewport().zoom >= READABLE) return;
+      if (wanted !== undefined) {
+        const { x, y, width, height } = getNodesBounds([wanted]);
+        void setCenter(x + width / 2, y + height / 2, { zoom: OPENING });
+        return;
+      }
+      const { nodes, height } = store.getState();
+      const begin = Math.min(...nodes.map(({ position }) => position.x));
+      const { y, height: tall } = getNodesBounds(nodes.filter(({ position }) => position.x < begin + BOX_WIDTH));
+      void setViewport({ x: EDGE - begin * OPENING, y: height / 2 - (y + tall / 2) * OPENING, zoom: OPENING });
     });
-  }, [room]);
+  }, [room, hasNodes]);
   return null;
 }
+
+/** Pixels between the edge of the view and the first nodes. */
+const EDGE = 24;
+
+/** What a reader looks for in a large graph: what is selected, else what has failed. */
+function wantedOf(nodes: GraphNode[]): string | undefined {
+  return (nodes.find(({ isSelected }) => isSelected) ?? nodes.find(({ tone }) => tone === "red"))?.id;
+}
+
+/** The whole of a graph of which a part is seen, to move in; of a thousand nodes it would cost more than it shows. */
+function Overview() {
+  const isUseful = useStore(({ nodes, width, height, transform: [, , zoom] }) => {
+    if (nodes.length < OVERVIEW.from || nodes.length > OVERVIEW.to) return false;
+    return zoom >= 0.3 && width * height > OVERVIEW.room;
+  });
+  return isUseful ? <MiniMap pannable position="bottom-left" ariaLabel="Overview of the graph" /> : null;
+}
+
+const OVERVIEW = { from: 20, to: 300, room: 400_000 };
 
 /** Enter and space do what a click does, on the node that has the focus. */
 function selectByKey(event: KeyboardEvent, onSelect: Props["onSelect"]): void {

@@ -43,3 +43,17 @@ test("a curve reaches its points along the direction of the graph", () => {
   expect(curveThrough(points, "LR")).toBe("M0,0C5,0 5,20 10,20");
   expect(curveThrough(points, "TB")).toBe("M0,0C0,10 10,10 10,20");
 });
+
+test("an edge without a label passes the ranks between its ends straight, and has no detour", () => {
+  const edges = [
+    { source: "a", target: "b" },
+    { source: "b", target: "c" },
+    { source: "a", target: "c" },
+  ];
+  const { positions, routes } = layoutGraph([box("a"), box("b"), box("c")], edges, "LR");
+  expect(routes.get("a>b")?.via).toEqual([]);
+  const [enters, leaves] = routes.get("a>c")?.via ?? [];
+  const between = positions.get("b")?.x ?? Number.NaN;
+  expect([enters?.x, leaves?.x]).toEqual([between, between + 100]);
+  expect(enters?.y).toBe(leaves?.y);
+});

@@ -57,6 +57,7 @@ export function layoutGraph(
     graph.setEdge(edge.source, edge.target, room);
   }
   dagre.layout(graph);
+  const ranks = ranksOf(graph, nodes, direction);
   return {
     positions: new Map(
       nodes.map(({ id, width, height }) => {
@@ -64,13 +65,48 @@ export function layoutGraph(
         return [id, { x: x - width / 2, y: y - height / 2 }];
       }),
     ),
-    routes: new Map(edges.map((edge) => [edgeId(edge), routeOf(graph.edge(edge.source, edge.target))])),
+    routes: new Map(
+      edges.map((edge) => [edgeId(edge), routeOf(graph.edge(edge.source, edge.target), ranks, direction)]),
+    ),
   };
 }
 
-function routeOf(edge: { points?: Point[]; x?: number; y?: number }): { via: Point[]; label: Point | null } {
-  const label = edge.x === undefined || edge.y === undefined ? null : { x: edge.x, y: edge.y };
-  return { via: edge.points?.slice(1, -1) ?? [], label };
+/** Where the boxes of each rank begin and end, along the direction of the graph. */
+type Rank = [begin: number, end: number];
+
+function ranksOf(
+  graph: { node(id: string): Partial<Point> | undefined },
+  nodes: LayoutNode[],
+  direction: Direction,
+): Rank[] {
+  const ranks = new Map<number, Rank>();
+  for (const { id, width, height } of nodes) {
+    const { x = 0, y = 0 } = graph.node(id) ?? {};
+    const [center, half] = direction === "LR" ? [x, width / 2] : [y, height / 2];
+    const [begin, end] = ranks.get(center) ?? [center, center];
+    ranks.set(center, [Math.min(begin, center - half), Math.max(end, center + half)]);
+  }
+  return [...ranks.values()];
+}
+
+/**
+ * An edge passes the ranks between its ends straight, and bends between them. The points that the layout has between two
+ * ranks are for labels: without one, a curve through them would leave its way and come back.
+ */
+function routeOf(
+  edge: { points?: Point[]; x?: number; y?: number },
+  ranks: Rank[],
+  direction: Direction,
+): { via: Point[]; label: Point | null } {
+  const via = edge.points?.slice(1, -1) ?? [];
+  if (edge.x !== undefined && edge.y !== undefined) return { via, label: { x: edge.x, y: edge.y } };
+  const passed = via.flatMap(({ x, y }) => {
+    const at = direction === "LR" ? x : y;
+    const rank = ranks.find(([begin, end]) => begin <= at && at <= end);
+    if (rank === undefined) return [];
+    return direction === "LR" ? rank.map((one) => ({ x: one, y })) : rank.map((one) => ({ x, y: one }));
+  });
+  return { via: passed, label: null };
 }
 
 /** A curve through points that leaves and reaches each of them in the direction of the graph. */

@@ -106,3 +106,18 @@ test.each([
   expect(parseText(shown, "datetime")).toBe(noon);
   expect(parseText("soon", "datetime")).toBe("soon");
 });
+
+test("says how a list and an object are typed", () => {
+  const properties = {
+    tags: { type: "array", items: { type: "string" }, description: "words" },
+    days: { type: "array", items: { type: "integer" } },
+    any: { type: "array" },
+    extra: { type: "object" },
+  };
+  expect(fieldsOf({ properties }, {}).map(({ hint }) => hint)).toEqual([
+    'words; a list in JSON, such as ["a", "b"]',
+    "a list in JSON, such as [1, 2]",
+    "a list in JSON, such as […]",
+    'an object in JSON, such as {"a": 1}',
+  ]);
+});

@@ -105,8 +105,22 @@ function hintOf(schema: JsonSchema): string {
     schema.maximum !== undefined && `at most ${schema.maximum}`,
     schema.exclusiveMaximum !== undefined && `less than ${schema.exclusiveMaximum}`,
   ].filter((bound) => bound !== false);
-  return [schema.description, bounds.join(", ")].filter(Boolean).join("; ");
+  return [schema.description, bounds.join(", "), jsonHint(schema)].filter(Boolean).join("; ");
 }
+
+/** What to type where no control fits: a list, or an object of any fields. */
+function jsonHint(schema: JsonSchema): string {
+  if (schema.type === "array") return `a list in JSON, such as ${LISTS[String(schema.items?.type)] ?? "[…]"}`;
+  return schema.type === "object" && !schema.properties ? 'an object in JSON, such as {"a": 1}' : "";
+}
+
+const LISTS: Record<string, string> = {
+  string: '["a", "b"]',
+  integer: "[1, 2]",
+  number: "[1.5, 2]",
+  boolean: "[true, false]",
+  object: "[{…}]",
+};
 
 /** The values a form starts with: the defaults of the schema. Fields without one are absent. */
 export function initialValues(

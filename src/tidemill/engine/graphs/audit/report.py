@@ -26,6 +26,7 @@ from tidemill.engine.graphs.checkpoints.part_history import PartHistory, read_hi
 from tidemill.engine.graphs.durability.checksums import is_key_intact
 from tidemill.engine.graphs.durability.journal_blocks import JournalEntry, unpack_blocks
 from tidemill.graphs.keys import decode_key
+from tidemill.graphs.partitions import declared_name
 from tidemill.storage.graph_ports import JournalKey, PartKey, PartKind, SnapshotPart
 from tidemill.storage.store import Store
 from tidemill.storage.tables.graphs import StoredDeadLetter, StoredRecovery
@@ -81,13 +82,18 @@ async def audit_store(store: Store, now: datetime) -> StoreReport:
     findings += await audit_keys(store, [key for key in known if key.kind == "reactor"])
     findings += audit_recoveries(await store.recoveries.list_by_action("restored"))
     return StoreReport(
-        reactors=sum(key.kind == "reactor" for key in known),
-        accumulators=sum(key.kind == "accumulator" for key in known),
+        reactors=_count_declared(known, "reactor"),
+        accumulators=_count_declared(known, "accumulator"),
         journal_entries=len(entries),
         dead_letters=len(dead_letters),
         last_written=max((part.taken_at for part in parts), default=None),
         findings=[*damage, *_sort(findings)],
     )
+
+
+def _count_declared(parts: Iterable[PartKey], kind: PartKind) -> int:
+    """Count reactors or accumulators as pages do: the partitions of one are one."""
+    return len({(part.tenant, declared_name(part.name)) for part in parts if part.kind == kind})
 
 
 def audit_rows(

@@ -254,7 +254,7 @@ class ScheduleRunner(DueWork):
             watch.cursor = cursor
         if dropped:
             self._metrics.increment("slots_dropped_total", dropped)
-            logger.warning(events.SCHEDULE_SLOTS_DROPPED, extra={"workflow": watch.workflow.name, "slots": dropped})
+            logger.info(events.SCHEDULE_SLOTS_DROPPED, extra={"workflow": watch.workflow.name, "slots": dropped})
 
 
 def _params_for_slot(schedule: Schedule, slot: datetime) -> dict[str, Any]:
