@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tidemill import sources as sources
     from tidemill import testing as testing
     from tidemill.access.secret_source import SecretSource
+    from tidemill.api.waits import Wait
     from tidemill.context import AsyncContext, Context
     from tidemill.engine.graphs.handle import ReactorHandle
     from tidemill.graphs.authoring import batch, passthrough, polling, stream, window
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from tidemill.workflows.schedule import Cron, Every
     from tidemill.workflows.states import RunState, TaskState
     from tidemill.workflows.steps import StepError
+    from tidemill.workflows.waits import Answer
 
 __version__ = VERSION
 
@@ -55,6 +57,7 @@ __all__ = [
     "Accumulator",
     "AccumulatorHealth",
     "AccumulatorState",
+    "Answer",
     "AsyncContext",
     "Boundary",
     "Context",
@@ -104,6 +107,7 @@ __all__ = [
     "TaskState",
     "TidemillError",
     "Trigger",
+    "Wait",
     "Workflow",
     "all_of",
     "any_of",
@@ -121,6 +125,7 @@ _MODULE_OF_NAME = {
     "Accumulator": "tidemill.graphs.definition",
     "AccumulatorHealth": "tidemill.graphs.health",
     "AccumulatorState": "tidemill.graphs.state",
+    "Answer": "tidemill.workflows.waits",
     "AsyncContext": "tidemill.context",
     "Boundary": "tidemill.graphs.definition",
     "Context": "tidemill.context",
@@ -170,6 +175,7 @@ _MODULE_OF_NAME = {
     "TaskState": "tidemill.workflows.states",
     "TidemillError": "tidemill.kernel.errors",
     "Trigger": "tidemill.workflows.definition",
+    "Wait": "tidemill.api.waits",
     "Workflow": "tidemill.workflow",
     "all_of": "tidemill.graphs.definition",
     "any_of": "tidemill.graphs.definition",

@@ -50,6 +50,13 @@ if TYPE_CHECKING:
         def step(self, function: Callable[..., Any], /, *args: Any, key: StepKey = None, **kwargs: Any) -> Any:
             """Call a function, unless the task has done it before, and return its stored value."""
 
+        @overload
+        def wait_for(self, name: str, type: type[T], **options: Any) -> T: ...
+        @overload
+        def wait_for(self, name: str, type: Any, **options: Any) -> Any: ...
+        def wait_for(self, name: str, type: Any, **options: Any) -> Any:
+            """Ask, and return the answer; the task is deferred until there is one."""
+
         def secret(self, name: str) -> str:
             """Return the value of a secret of the task's tenant."""
 
@@ -72,6 +79,13 @@ if TYPE_CHECKING:
         async def step(self, function: Callable[..., T], /, *args: Any, key: StepKey = None, **kwargs: Any) -> T: ...
         async def step(self, function: Callable[..., Any], /, *args: Any, key: StepKey = None, **kwargs: Any) -> Any:
             """Call a function, unless the task has done it before, and return its stored value."""
+
+        @overload
+        async def wait_for(self, name: str, type: type[T], **options: Any) -> T: ...
+        @overload
+        async def wait_for(self, name: str, type: Any, **options: Any) -> Any: ...
+        async def wait_for(self, name: str, type: Any, **options: Any) -> Any:
+            """Ask, and return the answer; the task is deferred until there is one."""
 
         async def secret(self, name: str) -> str:
             """Return the value of a secret of the task's tenant."""

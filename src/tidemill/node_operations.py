@@ -12,6 +12,7 @@ from tidemill.api.handles import AsyncAccumulatorHandle, AsyncReactorHandle, Asy
 from tidemill.api.local import LocalApi
 from tidemill.api.runs import list_runs
 from tidemill.api.services import NodeServices, Services
+from tidemill.api.waits import Wait, list_waits
 from tidemill.api.workflows import WorkflowDetails, set_workflow_paused
 from tidemill.engine.forwarding.router import OwnerRouter
 from tidemill.engine.graphs.client.graph_client import GraphClient
@@ -41,6 +42,7 @@ from tidemill.telemetry.tracing import TraceContext, trace_scope
 from tidemill.workflows.node_calls import NodeCall, OwnCall, PushCall, SecretCall, VariableCall
 from tidemill.workflows.slots import BackfillPlan
 from tidemill.workflows.states import RunState
+from tidemill.workflows.waits import WaitState
 from tidemill.workflows.workflow import Workflow
 
 
@@ -246,6 +248,38 @@ class NodeOperations:
         fields: dict[str, object] = {"workflow": name, "state": state, "since": since, "until": until, "text": text}
         fields |= {"tag": tag, "cause": cause, "key": key, "unresolved": unresolved}
         return [AsyncRun(api, one.id, one) for one in await api.collect(list_runs, fields, limit)]
+
+    async def waits(
+        self,
+        run: str | AsyncRun | None = None,
+        workflow: str | Workflow | None = None,
+        state: WaitState | None = "open",
+        *,
+        tenant: str | None = None,
+    ) -> list[Wait]:
+        """Return what tasks have asked, oldest first: what is open, or with another state, None for all."""
+        fields = {
+            "run": run.id if isinstance(run, AsyncRun) else run or "",
+            "workflow": "" if workflow is None else name_of(workflow),
+            "state": state or "all",
+        }
+        return await self._api(self._caller(tenant)).collect(list_waits, fields, None)
+
+    async def answer(
+        self,
+        id: str,
+        value: Any,
+        *,
+        variant: str | None = None,
+        comment: str = "",
+        by: str = "",
+        tenant: str | None = None,
+    ) -> Wait:
+        """Answer an open wait, and return it. `by` is recorded, not checked: the program owns the store."""
+        caller = self._caller(tenant)
+        return Wait.of_row(
+            await self._workflows.client.waits.answer(caller, id, value, variant=variant, comment=comment, by=by)
+        )
 
     async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> WorkflowDetails:
         """Pause a workflow: no run and no task of it starts; running tasks continue."""

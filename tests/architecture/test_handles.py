@@ -35,6 +35,8 @@ AT_A_CLIENT = {
 }
 OTHER_QUESTIONS = {
     "packages": "a node says what it has loaded, a server what its store has",
+    "answer": "a program may say who has answered",
+    "waits": "a program asks for those of a handle",
     "push": "a node takes bytes of two formats, a client has the format of HTTP",
     "push_many": "a program may number its pushes, for a client the pusher does",
 }

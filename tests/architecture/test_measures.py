@@ -4,13 +4,13 @@ from scripts.measure import AIMS
 from tests.architecture.sources import house, listing
 
 LIMITS = {
-    "source lines": 107_900,  # new functions add lines: raised from 98,500 for those that first users miss
+    "source lines": 109_400,  # new functions add lines: raised from 98,500 for those that first users miss
     "source files": 740,  # raised from 720 for steps, answers and child runs
     "files of at most 60 lines": 150,
     "twins": 12,
     "files of one verb of reactors": 9,
     "methods on one object": 40,
-    "methods of the public API on one object": 80,  # one for each operation
+    "methods of the public API on one object": 84,  # one for each operation
     "depth of inheritance": 3,
     "depth of errors": 4,
     "lines of the longest function": 40,

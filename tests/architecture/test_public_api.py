@@ -12,7 +12,7 @@ import tidemill
 from tests.architecture.sources import modules
 
 NAMES = Path(__file__).with_name("public_names.txt")
-LIMIT = 64
+LIMIT = 65
 UPDATE = r"""
 The public names changed. If that is intended, say so in CHANGELOG.md and write the list again:
 .venv/bin/python -c "import tidemill; print(*tidemill.__all__, sep='\n')" \
@@ -26,7 +26,7 @@ def test_the_public_names_are_those_on_the_committed_list() -> None:
 
 
 def test_the_public_names_are_few_and_in_order() -> None:
-    """At most 64 names, sorted."""
+    """At most 65 names, sorted."""
     assert list(tidemill.__all__) == sorted(set(tidemill.__all__))
     assert len(tidemill.__all__) <= LIMIT
 

@@ -32,7 +32,8 @@ from tidemill.workflows.attempt_results import AttemptResult, Failed, Succeeded
 from tidemill.workflows.node_calls import NodeCall, RecordCall, StartCall, StartedRun, StepsCall, StepValueCall
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, VersionKey
-from tidemill.workflows.step_records import StepName, StepRecord
+from tidemill.workflows.step_records import StepName, StepRecord, TaskRecords
+from tidemill.workflows.waits import WaitRecord
 from tidemill.workflows.workflow import Workflow
 
 TIMEOUT = 20.0
@@ -135,6 +136,8 @@ class ExecutorHarness:
         """The calls of tasks, in the order of their arrival."""
         self.steps: dict[StepName, StepRecord] = {}
         """What tasks have recorded."""
+        self.waits: list[WaitRecord] = []
+        """What tasks have asked."""
         self._has_queue_space = asyncio.Event()  # of the accumulator `full`
         self.executor = self.build(self.listener)
 
@@ -168,7 +171,8 @@ class ExecutorHarness:
             case StartCall():
                 return StartedRun(call.key_for(request.key))
             case StepsCall():
-                return [replace(one, value=None) if one.value == LARGE else one for one in self.steps.values()]
+                steps = (replace(one, value=None) if one.value == LARGE else one for one in self.steps.values())
+                return TaskRecords(tuple(steps), tuple(self.waits))
             case StepValueCall(name):
                 return self.steps[name].value
             case RecordCall(record):

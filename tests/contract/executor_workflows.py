@@ -413,6 +413,18 @@ def steps_too_late(ctx: tm.Context) -> str:
 
 
 @flow.task
+async def asks(ctx: tm.AsyncContext) -> list[Any]:
+    factor = await ctx.wait_for("factor", int, text="How many?", timeout="1h", default=3, by="role:admin")
+    return [factor, *(answer.by for answer in ctx.answers)]
+
+
+@flow.task
+def asks_without_await(ctx: tm.Context) -> list[Any]:
+    factor = ctx.wait_for("factor", int, text="How many?", timeout="1h", default=3, by="role:admin")
+    return [factor, *(answer.by for answer in ctx.answers)]
+
+
+@flow.task
 def waits_for_a_started_run(ctx: tm.Context) -> None:
     ctx.start("report").wait()  # type: ignore[attr-defined]
 

@@ -26,6 +26,7 @@ from tidemill.telemetry.log_records import LOG_LINE_LIMIT
 from tidemill.testing.faults.executors import FaultyExecutor
 from tidemill.workflows.attempt_results import Cancelled, Deferred, Failed, HandedBack, Skipped, Succeeded
 from tidemill.workflows.node_calls import RecordCall, StepsCall, StepValueCall
+from tidemill.workflows.waits import Answer, WaitRecord
 
 EXECUTORS = ["in_process", "subprocess", "worker"]
 
@@ -168,6 +169,25 @@ async def test_a_repeated_attempt_gets_the_steps_of_the_one_before(harness: Exec
     assert msgspec.msgpack.decode(ending.value) == answer
     assert [type(call) for call in harness.calls] == [StepsCall, StepValueCall]
     assert harness.steps == recorded
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("task", ["asks", "asks_without_await"])
+async def test_what_a_task_asks_travels_with_its_deferral(harness: ExecutorHarness, task: str) -> None:
+    """L-6, L-7: and the answer with the records of the next attempt."""
+    deferred = await harness.run(task)
+    assert isinstance(deferred, Deferred)
+    (asked,) = deferred.waits
+    assert (asked.name, asked.call, asked.text, asked.timeout, asked.default) == ("factor", 1, "How many?", 3600.0, "3")
+    assert (asked.by, asked.type.schema, asked.is_open) == (("role:admin",), {"type": "integer"}, False)
+    answer = Answer(name="factor", value=5, variant=None, by="account:ada", at=datetime(2026, 1, 1, tzinfo=UTC))
+    harness.waits.append(WaitRecord("factor", 1, 1, "answered", None, answer))
+    request = harness.request(task)
+    request = replace(request, key=request.key._replace(attempt=2))
+    await harness.executor.submit(request)
+    ending = await harness.listener.wait_for_ending(request.key)
+    assert isinstance(ending, Succeeded)
+    assert msgspec.msgpack.decode(ending.value) == [5, "account:ada"]
 
 
 @EVERYWHERE

@@ -114,6 +114,19 @@ class Context:
         """
         _raise_unavailable("step", ONLY_IN_TASK)
 
+    def wait_for(self, name: str, type: Any, **options: Any) -> Any:  # noqa: ARG002
+        """Ask a person or a program, and return the answer: `await` it in an `async def`. Only in a task.
+
+        The task is deferred until there is an answer of this type, or until the time is over: then `default` is the
+        answer, or TimeoutError is raised. The same name again is the next answer.
+        """
+        _raise_unavailable("wait_for", ONLY_IN_TASK)
+
+    @property
+    def answers(self) -> list[Any]:
+        """The answers that the task has had, in order; only in a task."""
+        _raise_unavailable("answers", ONLY_IN_TASK)
+
     def secret(self, name: str) -> Any:  # noqa: ARG002
         """Return the value of a secret of the task's tenant: `await` it in an `async def`. Only in a task.
 

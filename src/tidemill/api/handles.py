@@ -35,6 +35,7 @@ from tidemill.api.runs import (
 )
 from tidemill.api.series import ReactorSeries, get_reactor_series
 from tidemill.api.tasks import AttemptInfo, StepInfo, TaskLogLine, explain_task, list_attempts, list_logs, list_steps
+from tidemill.api.waits import Wait, answer, answer_fields, find_open_wait, list_run_waits
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.key_forms import format_key, key_to_json
 from tidemill.graphs.outcomes import DeadLetter
@@ -115,6 +116,17 @@ class AsyncRun:
         """Return what a task, or one element of it, has done under a name, oldest first."""
         fields = self._task_fields(task) if index is None else self._fields(task=task, index=index)
         return await self._api.collect(list_steps, fields, None)
+
+    async def waits(self) -> list[Wait]:
+        """Return what the tasks of the run have asked, in any state, oldest first."""
+        return await self._api.collect(list_run_waits, self._fields(), None)
+
+    async def answer(
+        self, name: str, value: Any, *, variant: str | None = None, comment: str = "", index: int | None = None
+    ) -> Wait:
+        """Answer the open wait of this name, and return it; `index` chooses among those of a mapped task."""
+        wait = find_open_wait(await self.waits(), name, index)
+        return await self._api.call(answer, answer_fields(wait, value, variant=variant, comment=comment))
 
     async def why(self, task: str) -> list[str]:
         """Return why a task has not run, or how it ended: one sentence per reason."""

@@ -28,6 +28,7 @@ from tidemill.api import (
     tenants,
     triggers,
     variables,
+    waits,
     workflow_grid,
     workflows,
 )
@@ -42,6 +43,7 @@ NOUNS: tuple[ModuleType, ...] = (
     dismissals,
     handlers,
     tasks,
+    waits,
     schedules,
     triggers,
     backfills,

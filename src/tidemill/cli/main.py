@@ -25,6 +25,7 @@ SECTIONS = {
     },
     "Workflows": {
         "runs": LazyCommand("Inspect and control runs.", "runs"),
+        "wait": LazyCommand("List, show and answer what tasks ask."),
         "workflow": LazyCommand("List, show, check, pause and resume workflows.", "workflow"),
         "schedule": LazyCommand("List schedules, and preview their next slots."),
         "trigger": LazyCommand("List, pause and resume triggers."),

@@ -18,6 +18,7 @@ from tidemill.storage.tables.sessions import Accounts, Sessions, Tickets
 from tidemill.storage.tables.steps import Steps
 from tidemill.storage.tables.variables import Secrets, Variables
 from tidemill.storage.tables.versions import Versions
+from tidemill.storage.tables.waits import Waits
 
 
 class PlainPorts:
@@ -30,6 +31,7 @@ class PlainPorts:
     schedules: Schedules
     logs: Logs
     steps: Steps
+    waits: Waits
     backfills: Backfills
     pools: Pools
     peers: Peers

@@ -11,6 +11,7 @@ COUNTED_TABLES: Final = {
     "run events": "run_events",
     "log chunks": "logs",
     "steps": "steps",
+    "waits": "waits",
     "fires": "fires",
     "journal blocks": "journal",
     "key snapshots": "key_snapshots",

@@ -23,6 +23,7 @@ from tidemill.storage.tables.pools import Pools
 from tidemill.storage.tables.schedules import Schedules
 from tidemill.storage.tables.steps import Steps
 from tidemill.storage.tables.versions import Versions
+from tidemill.storage.tables.waits import Waits
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
     AttemptKey,
@@ -368,6 +369,7 @@ class WorkflowStore(Protocol):
     owners: Owners
     logs: Logs
     steps: Steps
+    waits: Waits
     backfills: Backfills
     pools: Pools
     attempt_orders: AttemptOrders

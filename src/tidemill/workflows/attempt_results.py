@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from tidemill.kernel.backoff import Retry
 from tidemill.workflows.records import (
     DEFERRED_UNTIL_TIME,
+    WAITING_FOR_ANSWER,
     AttemptOutcome,
     FailureOutcome,
     LossOutcome,
@@ -24,6 +25,7 @@ from tidemill.workflows.records import (
     TaskRow,
 )
 from tidemill.workflows.states import TaskState
+from tidemill.workflows.waits import WaitRequest
 
 PollFunction = Callable[[], bool | Awaitable[bool]]
 
@@ -58,8 +60,8 @@ class Deferred(msgspec.Struct, frozen=True, kw_only=True):
     """The task deferred itself."""
 
     outcome: ClassVar[AttemptOutcome] = "deferred"
-    wake_at: datetime
-    """When it is woken, or polled next."""
+    wake_at: datetime | None
+    """When it is woken, or polled next; None if only an answer wakes it."""
     delay: float | None = None
     """The seconds until then, if the task named a duration: another clock computes another moment from it."""
     ends_on_wake: bool = True
@@ -67,6 +69,20 @@ class Deferred(msgspec.Struct, frozen=True, kw_only=True):
     poll: PollFunction | None = None
     """The function to call until it returns true, if it can be called without the task."""
     every: float = 0.0
+    waits: tuple[WaitRequest, ...] = ()
+    """What the task asks; the first of them that ends wakes it."""
+    ended_waits: int = 0
+    """The number of ended waits that the task knows."""
+
+    def wakes_at(self, now: datetime) -> datetime | None:
+        """Return when the task is woken at the latest."""
+        if not self.waits:
+            return self.wake_at
+        times = (
+            one.expires_at if one.is_open or one.timeout is None else now + timedelta(seconds=one.timeout)
+            for one in self.waits
+        )
+        return min((one for one in times if one is not None), default=None)
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -119,10 +135,10 @@ def apply_result(row: TaskRow, result: AttemptResult, now: datetime, budgets: Re
             return replace(
                 released,
                 state=TaskState.DEFERRED,
-                wake_at=result.wake_at,
+                wake_at=result.wakes_at(now),
                 tries=tries,
                 deferrals=deferrals + result.ends_on_wake,
-                reason=DEFERRED_UNTIL_TIME if result.delay is None else "",
+                reason=WAITING_FOR_ANSWER if result.waits else DEFERRED_UNTIL_TIME if result.delay is None else "",
             )
         case HandedBack(reason) if row.state is TaskState.QUEUED:
             return replace(released, state=TaskState.SCHEDULED, tries=row.tries - 1, reason=reason)

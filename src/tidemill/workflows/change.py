@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from tidemill.workflows.records import AttemptKey, AttemptRow, FireRow, RunEventBatch, RunRow, TaskRow
+from tidemill.workflows.waits import WaitChanges
 
 
 class LeaderFence(NamedTuple):
@@ -65,6 +66,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks whose outputs are deleted, of all elements and attempts."""
     forgotten_steps: Sequence[str] = ()
     """Tasks whose steps are deleted, of all elements."""
+    waits: WaitChanges | None = None
     history: RunEventBatch | None = None
     lease: float = 0.0
     """Seconds for which the task runs that are queued or running after the change are leased to their owner."""
@@ -87,6 +89,8 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     revision: int
     sequence: int | None = None
     """The sequence number of the run, if the change has created it."""
+    is_overtaken: bool = False
+    """Whether an answer came before the deferral that asks: the store wakes the task at once."""
 
 
 RefusalReason = Literal["fenced", "stale", "full", "fired", "suppressed", "paused", "not_next"]

@@ -23,6 +23,7 @@ from tidemill.workflows.records import AttemptRow, RunEvent, RunEventBatch, RunR
 from tidemill.workflows.run_draft import current_attempt_row, new_task_row, run_event, task_event
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
+from tidemill.workflows.waits import WaitChanges
 
 
 class VersionSwitch(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,6 +223,7 @@ def build_cancel_change(record: RunRecord, action: OperatorAction) -> Change:
         updated_run=ended,
         tasks=[TaskChange(row, _cancelled_row(row, at, reason)) for row in open_rows],
         attempts=_cancelled_attempts(record, open_rows, action),
+        waits=WaitChanges(cancelled=None, at=at),
         history=RunEventBatch(at, action.actor, events),
         is_operator_action=True,
     )
@@ -299,6 +301,7 @@ class _ClearBuilder:
             attempts=_cancelled_attempts(self._record, cleared_rows, action),
             cleared_outputs=self.cleared_outputs,
             forgotten_steps=self.forgotten_steps,
+            waits=WaitChanges(cancelled=[(row.task, row.index) for row in cleared_rows], at=action.at),
             history=RunEventBatch(action.at, action.actor, self._events) if self._events else None,
             is_operator_action=True,
         )

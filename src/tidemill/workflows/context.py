@@ -25,6 +25,8 @@ from tidemill.workflows.node_calls import (
 )
 from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.steps import StepArguments, StepNames, TaskSteps
+from tidemill.workflows.task_waits import TaskWaits
+from tidemill.workflows.waits import Answer, WaitRequest
 
 DEFAULT_POLL_INTERVAL = 30.0
 """Seconds between two polls, unless the author sets `every`."""
@@ -40,8 +42,14 @@ class Deferral(BaseException):
         until: datetime | None = None,
         poll: PollFunction | None = None,
         pending_answer: Awaitable[bool] | None = None,
+        waits: tuple[WaitRequest, ...] = (),
+        ended_waits: int = 0,
     ) -> None:
         super().__init__("deferred")
+        self.waits = waits
+        """What the task asks: it is woken when one of these ends."""
+        self.ended_waits = ended_waits
+        """The number of ended waits that the task knows."""
         self.delay = delay
         """Seconds until it is woken, or polled next."""
         self.until = until
@@ -64,6 +72,7 @@ class TaskContext(Context):
         "_step_names",
         "_steps",
         "_wait_for",
+        "_waits",
         "attempt",
         "log",
         "slot",
@@ -94,6 +103,7 @@ class TaskContext(Context):
         self._wait_for = wait_for
         self._steps = steps
         self._step_names = StepNames()
+        self._waits = None if steps is None else TaskWaits(steps, _defer_until_answered)
         self.attempt = number  # type: ignore[misc]  # our slots hide the properties of the base class
         self.slot = slot  # type: ignore[misc]
         self.log = log
@@ -176,6 +186,19 @@ class TaskContext(Context):
         answer = self._steps.perform(self._steps.run(name, function, StepArguments(args, kwargs)))
         return pending(f"ctx.step({name.name}, ...)", answer, sys._getframe(1), self._pending_calls)
 
+    def wait_for(self, name: str, type: Any, **options: Any) -> Any:
+        """Ask, and return the answer, or an awaitable of it; the task is deferred until there is one."""
+        if self._steps is None or self._waits is None:
+            raise OperationError(NO_NODE)
+        work = self._waits.register(name, type, **options)
+        shown = f"ctx.wait_for({name!r}, ...)"
+        return pending(shown, self._steps.perform(work), sys._getframe(1), self._pending_calls)
+
+    @property
+    def answers(self) -> list[Answer]:
+        """The answers that this task has had, in order."""
+        return [] if self._waits is None else list(self._waits.answers)
+
     def secret(self, name: str) -> Any:
         """Return the value of a secret, or an awaitable of it."""
         return self._call(SecretCall(_name_of(name)))
@@ -188,6 +211,10 @@ class TaskContext(Context):
         if self._call_node is None:
             raise OperationError(NO_NODE)
         return pending(call, self._call_node(call), sys._getframe(2), self._pending_calls)
+
+
+def _defer_until_answered(waits: TaskWaits) -> Deferral:
+    return Deferral(waits=waits.pending(), ended_waits=waits.ended_count)
 
 
 def _name_of(definition: Any) -> str:

@@ -10,6 +10,7 @@ from functools import cached_property
 import msgspec
 
 from tidemill.kernel.durations import format_duration
+from tidemill.workflows.answerers import DEFAULT_ROLE
 from tidemill.workflows.definition import WORKER_EXECUTOR
 from tidemill.workflows.lookup import resolve_task
 from tidemill.workflows.plan import (
@@ -22,10 +23,11 @@ from tidemill.workflows.plan import (
     took_branch,
     upstream_view,
 )
-from tidemill.workflows.records import RunRecord, TaskRow
+from tidemill.workflows.records import WAITING_FOR_ANSWER, RunRecord, TaskRow
 from tidemill.workflows.rules import ALL_SUCCESS, Verdict
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
+from tidemill.workflows.waits import WaitRow
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +73,8 @@ class ExplainContext(msgspec.Struct, frozen=True, kw_only=True):
     """Of the task runs whose lease has expired although their process lives on this host: the pid."""
     loop_blocks: Mapping[tuple[str, int], str] = {}
     """Of the task runs whose attempt has blocked the event loop of its node: a sentence about it."""
+    waits: Sequence[WaitRow] = ()
+    """The open waits of the run."""
     pending_poll_seconds: Mapping[tuple[str, int], float] = {}
     """Of the task runs whose poll is being called: the seconds since the call began."""
 
@@ -267,6 +271,9 @@ class _Explainer:
                 else ""
             )
             return f"it is deferred{_format_since(row.since)}: {calls}{hangs}"
+        if row.reason == WAITING_FOR_ANSWER:
+            until = "" if wake_at is None else f", until {_format_time(wake_at)}"
+            return f"it waits for an answer{_format_since(row.since)}{until}{self._asked(row)}"
         if wake_at is None:
             return "it is deferred, and has no wake-up time"
         if wake_at > self._context.now:
@@ -274,6 +281,11 @@ class _Explainer:
         if polled is None and self._context.live_nodes:  # without a poll, the passed time would have woken it
             return f"it is deferred{_format_since(row.since)}: a node calls its poll until it returns true"
         return f"it was deferred until {_format_time(wake_at)}, and continues when the run is next planned"
+
+    def _asked(self, row: TaskRow) -> str:
+        """Return what is asked, and who may answer."""
+        asked = [one for one in self._context.waits if (one.task, one.element) == (row.task, row.index)]
+        return "".join(f"; '{one.name}' takes answers from {', '.join(one.by) or DEFAULT_ROLE}" for one in asked)
 
     def _why_unclaimed(self, row: TaskRow) -> Iterator[str]:
         reasons = list(self._obstacles(row))

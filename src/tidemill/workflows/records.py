@@ -69,6 +69,8 @@ class VersionKey(NamedTuple):
 
 DEFERRED_UNTIL_TIME = "until a time"
 """The reason of a deferral that ends when the wall clock shows a time, however the clock gets there."""
+WAITING_FOR_ANSWER = "for an answer"
+"""The reason of a deferral that ends when one of its waits does."""
 
 
 class TaskRow(TaskRun, frozen=True, kw_only=True, gc=False):

@@ -5,11 +5,12 @@ scheduled tasks. Nothing has happened until the draft's change is written. The r
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec.structs import replace
 
+from tidemill.kernel.ids import new_sortable_id
 from tidemill.workflows.attempt_results import (
     AttemptResult,
     Deferred,
@@ -34,6 +35,7 @@ from tidemill.workflows.plan import (
 )
 from tidemill.workflows.records import (
     MISSING_TIME,
+    WAITING_FOR_ANSWER,
     AttemptKey,
     AttemptRow,
     FireRow,
@@ -44,6 +46,7 @@ from tidemill.workflows.records import (
 )
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS, RunState, TaskState
+from tidemill.workflows.waits import WaitDraft, open_wait
 
 CAUSE_LIMIT = 300
 """Characters of a task's error in the reason of its run; the task has all of it."""
@@ -125,6 +128,7 @@ class RunDraft:
         self._events: list[RunEvent] = []
         self._removed: list[TaskRow] = []
         self._pools: set[str] = set()
+        self._waits: WaitDraft | None = None
         self._expired_leases: dict[TaskRef, datetime] = {}
 
     @classmethod
@@ -201,6 +205,8 @@ class RunDraft:
 
     def _apply_transition(self, row: TaskRow, after: TaskState, reason: str) -> None:
         times = {"ended_at": self._now} if after.is_terminal else {}
+        if row.reason == WAITING_FOR_ANSWER:
+            self._draft_waits().expired.append((row.task, row.index))
         moved = self._transition(row, after, reason, wake_at=None, **times)
         if after is TaskState.SCHEDULED:
             self.scheduled.append(moved)
@@ -286,6 +292,10 @@ class RunDraft:
         self._attempts.append(attempt)
         if isinstance(result, Succeeded):
             self._outputs[key] = result.value
+        if isinstance(result, Deferred) and result.waits:
+            self._open_waits(key, row, result)
+        elif after.state.is_terminal and key.attempt > 1:  # the first attempt has opened none that are left
+            self._draft_waits().cancelled.append((row.task, row.index))
         self._events.append(task_event(row, row.state, after.state, after.reason))
         self._set_row(after)
         if after.state is TaskState.SCHEDULED:
@@ -293,6 +303,19 @@ class RunDraft:
         if after.wake_at is not None:
             self.sleeping.append(after)
         return True
+
+    def _draft_waits(self) -> WaitDraft:
+        if self._waits is None:
+            self._waits = WaitDraft()
+        return self._waits
+
+    def _open_waits(self, key: AttemptKey, row: TaskRow, result: Deferred) -> None:
+        drafted, run = self._draft_waits(), self.run
+        drafted.seen[key.task, key.element] = result.ended_waits
+        for one in result.waits:
+            if not one.is_open:
+                wait = new_sortable_id(self._now)
+                drafted.opened.append(open_wait(wait, run.tenant, run.workflow, key, row.tries, one, self._now))
 
     def _is_invalid_report(self, result: AttemptResult, row: TaskRow) -> bool:
         """Return whether the reporter has no right to report: only the owner has, until its lease expires."""
@@ -311,8 +334,10 @@ class RunDraft:
             woken = replace(row, deferrals=row.deferrals + 1)
             self.scheduled.append(self._transition(woken, TaskState.SCHEDULED, wake_at=None))
 
-    def set_wake_times(self, times: Mapping[AttemptKey, datetime]) -> None:
+    def set_wake_times(self, times: Mapping[AttemptKey, datetime], step: timedelta) -> None:
         """Set when attempts that wait for seconds to pass are woken, because the wall clock was stepped."""
+        if any(row.reason == WAITING_FOR_ANSWER for row in self.rows.values()):
+            self._draft_waits().moved = step
         for key, wake_at in times.items():
             row = self.rows.get((key.task, key.element))
             if row is not None and row.attempt == key.attempt and row.is_counting_down:
@@ -378,6 +403,7 @@ class RunDraft:
             added=added,
             attempts=self._attempts,
             outputs=self._outputs,
+            waits=None if self._waits is None else self._waits.build(self._now),
             history=RunEventBatch(self._now, self._actor, self._events) if self._events else None,
             lease=lease,
             pools=[PoolLimit(self.run.tenant, name, pools[name]) for name in sorted(self._pools)] if pools else (),

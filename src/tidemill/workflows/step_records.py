@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from tidemill.workflows.records import TaskError
+from tidemill.workflows.waits import WaitRecord
 
 KEPT_VALUE_LIMIT = 1024
 """Bytes of a value that lists of records have; a larger one is read when it is needed."""
@@ -48,6 +49,13 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     value: bytes | None = None
     """The stored form of its value; None if it has failed, or if the value is too large for a list."""
     failure: StepFailure | None = None
+
+
+class TaskRecords(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that earlier attempts of a task have recorded."""
+
+    steps: tuple[StepRecord, ...] = ()
+    waits: tuple[WaitRecord, ...] = ()
 
 
 def decode_key(key: str) -> Any:

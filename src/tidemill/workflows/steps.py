@@ -7,7 +7,7 @@ Steps are found by name, not by position: the order of their calls is free.
 
 import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import lru_cache
 from typing import Any, get_type_hints
 
@@ -20,7 +20,8 @@ from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.workflows.definition import Skip
 from tidemill.workflows.node_calls import NodeCall, RecordCall, StepsCall, StepValueCall
-from tidemill.workflows.step_records import KEPT_VALUE_LIMIT, StepFailure, StepName, StepRecord
+from tidemill.workflows.step_records import KEPT_VALUE_LIMIT, StepFailure, StepName, StepRecord, TaskRecords
+from tidemill.workflows.waits import WaitRecord
 
 STEP_LIMIT = 10_000
 """The number of records of one task run."""
@@ -74,7 +75,9 @@ class TaskSteps:
         """Take the number of the try, and whether an earlier attempt may have left records."""
         self.perform = perform
         self._known: dict[StepName, StepRecord] | None = None if has_records else {}
-        self._number = number
+        self.number = number
+        self.known_waits: tuple[WaitRecord, ...] = ()
+        """The waits of the task, as they were when its records were read."""
         self._judge = judge
         self._now = now
 
@@ -85,7 +88,7 @@ class TaskSteps:
         if record is not None and record.failure is None:
             stored = record.value if record.value is not None else (yield StepValueCall(name))
             return codec.decode(stored)
-        if record is not None and record.failure is not None and record.try_number == self._number:
+        if record is not None and record.failure is not None and record.try_number == self.number:
             raise StepError(name.name, record.failure, shown=name.shown)
         self._check_room(name)
         return codec.decode((yield from self._call(name, function, values, codec)))
@@ -111,10 +114,15 @@ class TaskSteps:
     def _load(self) -> Generator[NodeCall, Any, dict[StepName, StepRecord]]:
         """Return the records of the task; those of earlier attempts are read once."""
         if self._known is None:
-            records: Sequence[StepRecord] = yield StepsCall()
+            records: TaskRecords = yield StepsCall()
             if self._known is None:  # another call of the task may have read them meanwhile
-                self._known = {record.name: record for record in records}
+                self._known, self.known_waits = {one.name: one for one in records.steps}, records.waits
         return self._known
+
+    def load_waits(self) -> Generator[NodeCall, Any, tuple[WaitRecord, ...]]:
+        """Return the waits of the task, oldest first."""
+        yield from self._load()
+        return self.known_waits
 
     def _record(self, record: StepRecord, seconds: float) -> Generator[NodeCall, Any, bytes]:
         """Commit a record; return the stored form of its value: the one of the first record of this name."""
@@ -131,7 +139,7 @@ class TaskSteps:
         return value or b""
 
     def _make_record(self, name: StepName, **ended: Any) -> StepRecord:
-        return StepRecord(name, self._number, len(self._known or ()), **ended)
+        return StepRecord(name, self.number, len(self._known or ()), **ended)
 
     def _check_room(self, name: StepName) -> None:
         if self._known is not None and len(self._known) >= STEP_LIMIT and name not in self._known:

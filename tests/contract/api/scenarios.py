@@ -28,6 +28,7 @@ from tidemill.api import (
     tenants,
     triggers,
     variables,
+    waits,
     workflow_grid,
     workflows,
 )
@@ -92,9 +93,9 @@ class Count(tm.Params):
     count: int = 2
 
 
-def double(number: int) -> int:
-    """Return twice a number."""
-    return 2 * number
+def count_up(count: int) -> list[int]:
+    """Return so many numbers."""
+    return list(range(count))
 
 
 def make_report(**options: Any) -> tuple[Any, ...]:
@@ -102,13 +103,13 @@ def make_report(**options: Any) -> tuple[Any, ...]:
     report = tm.Workflow("report", tags=["daily"], params=Count, **options)
 
     @report.task
-    def parts(params: Count) -> list[int]:
+    def parts(params: Count, ctx: tm.Context) -> list[int]:
         print("splitting")
-        return list(range(params.count))
+        return ctx.step(count_up, params.count, key="all")
 
     @report.task(each="parts")
-    def doubled(parts: int, ctx: tm.Context) -> int:
-        return ctx.step(double, parts, key=parts)
+    def doubled(parts: int) -> int:
+        return 2 * parts
 
     return (report,)
 
@@ -116,6 +117,33 @@ def make_report(**options: Any) -> tuple[Any, ...]:
 async def run_report(node: tm.Node) -> None:
     """Run it once."""
     assert (await (await node.start("report", count=2)).wait("30s")).ok
+
+
+OF_RUN = frozenset({"run"})
+"""The id of a run, which is another one behind each door."""
+
+
+def make_asking() -> tuple[Any, ...]:
+    """Return a workflow that asks for a number."""
+    asking = tm.Workflow("asking")
+
+    @asking.task
+    def ask(ctx: tm.Context) -> int:
+        return ctx.wait_for("count", int, text="How many?")
+
+    return (asking,)
+
+
+async def start_asking(node: tm.Node) -> None:
+    """Let it ask."""
+    run = await node.start("asking")
+    async for _ in run.watch(every=0.01):
+        if await node.waits():
+            return
+
+
+def _answer_of(value: Any, **fields: Any) -> Callable[[Answers], Mapping[str, Any]]:
+    return lambda answers: {"id": answers[0][0]["id"], "value": value, **fields}
 
 
 async def backfill_report(node: tm.Node) -> None:
@@ -403,7 +431,7 @@ SCENARIOS: dict[str, Scenario] = {
             Step(tasks.get_task, _run(task="doubled", index=2)),
             Step(tasks.explain_task, _run(task="parts")),
             Step(tasks.list_attempts, _run(task="doubled")),
-            Step(tasks.list_steps, _run(task="doubled")),
+            Step(tasks.list_steps, _run(task="parts")),
             Step(tasks.list_steps, _run(task="doubled", index=1)),
             Step(tasks.list_steps, _run(task="missing")),
             Step(tasks.get_output, _run(task="doubled")),
@@ -412,6 +440,20 @@ SCENARIOS: dict[str, Scenario] = {
         ],
         load=make_report(),
         prepare=run_report,
+    ),
+    "waits": Scenario(
+        [
+            Step(waits.list_waits, varies=OF_RUN),
+            Step(waits.list_waits, {"state": "answered", "workflow": "asking"}),
+            Step(waits.get_wait, lambda answers: {"id": answers[0][0]["id"]}, varies=OF_RUN),
+            Step(waits.get_wait, {"id": "missing"}),
+            Step(waits.list_run_waits, lambda answers: {"run": answers[0][0]["run"]}, varies=OF_RUN),
+            Step(waits.answer, _answer_of("many")),
+            Step(waits.answer, _answer_of(3, comment="a few"), varies=OF_RUN | {"by", "at"}),
+            Step(waits.answer, {"id": "missing", "value": 3}),
+        ],
+        load=make_asking(),
+        prepare=start_asking,
     ),
     "backfills": Scenario(
         [

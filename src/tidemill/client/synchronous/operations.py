@@ -52,6 +52,7 @@ from tidemill.api.system import MetricValues, SystemInfo, get_system, get_system
 from tidemill.api.tenants import Tenant, create_tenant, delete_tenant, list_tenants
 from tidemill.api.triggers import TriggerInfo, list_triggers, set_trigger_paused
 from tidemill.api.variables import Variable, delete_variable, get_variable, list_variables, set_variable
+from tidemill.api.waits import Wait, answer, get_wait, list_waits
 from tidemill.api.workflow_grid import Grid, get_workflow_grid
 from tidemill.api.workflows import (
     VersionDetails,
@@ -145,6 +146,30 @@ class Operations:
                 "key": key,
             },
         )
+
+    def waits(
+        self,
+        *,
+        state: Literal["open", "answered", "expired", "cancelled", "all"] = "open",
+        workflow: str = "",
+        run: str = "",
+        mine: bool = False,
+        limit: int | None = None,
+    ) -> list[Wait]:
+        """List waits, oldest first: those that are open, unless another state is asked for."""
+        return self._api.collect(list_waits, {"state": state, "workflow": workflow, "run": run, "mine": mine}, limit)
+
+    def wait(self, id: str) -> Wait:
+        """Return a wait."""
+        return self._api.call(get_wait, {"id": id})
+
+    def answer(self, id: str, value: Any, *, variant: str | None = None, comment: str = "") -> Wait:
+        """Answer an open wait, and return it.
+
+        The wait says who may do so: else `not_allowed`. An answer that does not fit is `invalid_answer`, with the path
+        of each error, and the wait stays open. Of two answers one wins, the other gets `wait_closed`.
+        """
+        return self._api.call(answer, {"id": id, "value": value, "variant": variant, "comment": comment})
 
     def schedules(self, *, limit: int | None = None) -> list[ScheduleInfo]:
         """List the schedules of the loaded workflows, with their next slots."""

@@ -292,7 +292,7 @@ class ErrorReport(msgspec.Struct, frozen=True):
         return StoreError(self.message) if self.kind == StoreError.__name__ else OperationError(self.message)
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ForwardedAnswer(msgspec.Struct, frozen=True):
     """What an operation returned, or the error that it raised."""
 
     result: msgspec.Raw = msgspec.Raw(b"\xc0")  # nil
@@ -313,17 +313,17 @@ def encode_result(result: Any) -> bytes:
     elif isinstance(result, PushSummary):
         result = _EncodedPush(encode_runs(result.runs), result.is_duplicate)
     encoded = msgspec.msgpack.encode(result, enc_hook=to_jsonable)
-    return msgspec.msgpack.encode(Answer(msgspec.Raw(encoded)))
+    return msgspec.msgpack.encode(ForwardedAnswer(msgspec.Raw(encoded)))
 
 
 def encode_error(error: TidemillError) -> bytes:
     """Encode the error that an operation raised."""
-    return msgspec.msgpack.encode(Answer(error=ErrorReport.of(error)))
+    return msgspec.msgpack.encode(ForwardedAnswer(error=ErrorReport.of(error)))
 
 
 def decode_answer(payload: bytes, result_type: Any) -> Any:
     """Return the result of an operation, or raise its error."""
-    answer = msgspec.msgpack.decode(payload, type=Answer)
+    answer = msgspec.msgpack.decode(payload, type=ForwardedAnswer)
     if answer.error is not None:
         raise answer.error.to_error()
     if result_type not in (Receipt, PushSummary):

@@ -83,6 +83,7 @@ WORKFLOW_METRICS = (
         "starts of runs that became dead letters, by workflow and reactor",
         _OF_SUBSCRIPTIONS,
     ),
+    Metric("answers_total", "counter", "answers to waits that this node has written, by source", ("source",)),
     Metric("steps_total", "counter", "steps of tasks that this node has recorded"),
     Metric("steps_reused_total", "counter", "recorded steps that repeated attempts were given"),
     Metric("heartbeat_errors_total", "counter", "heartbeats that the store did not accept"),

@@ -10,7 +10,7 @@ from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.storage.tables.steps import StepRow
 from tidemill.workflows.node_calls import OwnCall, RecordCall, StepValueCall
 from tidemill.workflows.records import AttemptKey
-from tidemill.workflows.step_records import StepName, StepRecord
+from tidemill.workflows.step_records import StepName, StepRecord, TaskRecords
 
 T = TypeVar("T")
 
@@ -46,8 +46,9 @@ class StepRecords:
             case StepValueCall(name):
                 return await self._read_value(request.key, name)
         rows = await self._steps.list_of(*request.key.task_key)
+        waits = await self._runtime.store.waits.of_task(request.key.task_key)
         self._runtime.metrics.increment("steps_reused_total", sum(row.state == "success" for row in rows))
-        return [row.to_record() for row in rows]
+        return TaskRecords(tuple(row.to_record() for row in rows), tuple(wait.to_record() for wait in waits))
 
     async def _add(self, request: AttemptRequest, record: StepRecord, seconds: float) -> bytes | None:
         """Write a record; return the stored value of the step if it has one already, else None."""

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from tidemill.access.audit import AuditRow
 from tidemill.storage.postgres.locked_rows import (
     DedupKey,
@@ -21,9 +23,11 @@ from tidemill.storage.postgres.locked_rows import (
     advisory_lock_id,
     pool_lock_id,
 )
+from tidemill.storage.postgres.plain_tables import Inside
 from tidemill.storage.postgres.writes import AtOnce, Write, join_statements, to_columns
 from tidemill.storage.queries import Queries
 from tidemill.storage.tables.access import AUDIT_ROWS
+from tidemill.storage.tables.waits import close_waits, read_closed_waits, write_waits
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import TaskKey
 from tidemill.workflows.states import TaskState
@@ -48,11 +52,17 @@ class ChangeApplier:
         """Apply changes one after the other; return the outcome of each."""
         changes = [one.change for one in requests]
         locked = await self._lock_rows(connection, _with_handlers(changes))
+        transaction = Inside(connection, self._sender_id)
+        locked.closed_waits = await read_closed_waits(transaction, changes)
         results = [locked.apply_change(change) for change in changes]
         for change, result in zip(changes, results, strict=True):
             if change.handlers is not None and isinstance(result, Applied):
                 locked.apply_change(change.handlers)
         sequences = await self._write_rows(connection, locked, _audit_columns(requests, results))
+        for number, (change, result) in enumerate(zip(changes, results, strict=True)):
+            if change.waits is not None and isinstance(result, Applied):
+                await close_waits(transaction, change)
+                results[number] = replace(result, is_overtaken=await write_waits(transaction, change))
         return _with_sequences(results, changes, sequences)
 
     def at_once(self, requests: Sequence[AuditedChange]) -> AtOnce | None:
@@ -245,7 +255,7 @@ def _with_sequences(
     results: Sequence[Applied | Refused], changes: Sequence[Change], sequences: Mapping[str, int]
 ) -> list[Applied | Refused]:
     return [
-        Applied(result.revision, sequences[change.run])
+        replace(result, sequence=sequences[change.run])
         if isinstance(result, Applied) and change.run in sequences
         else result
         for result, change in zip(results, changes, strict=True)
@@ -264,7 +274,7 @@ def _expect_rows(changes: Sequence[Change]) -> LockedRows | None:
         is_whole = change.new_run is not None or found is not None
         if not is_whole or change.fire or change.pools or change.removed or change.cleared_outputs:
             return None  # forgotten steps come with cleared outputs
-        if any(one.expired_lease is not None for one in change.tasks):
+        if change.waits is not None or any(one.expired_lease is not None for one in change.tasks):
             return None
         if found is not None:
             runs[change.run] = LockedRun(found.tenant, found.state, found.clears, found.revision)

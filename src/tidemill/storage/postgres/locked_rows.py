@@ -108,6 +108,8 @@ class LockedRows(msgspec.Struct):
     """The runs of fires about something; those that are not in `runs` are active."""
     times_about: defaultdict[DedupKey, list[datetime]] = msgspec.field(default_factory=lambda: defaultdict(list))
     """Times of fires about something that are within the cooldown of another one about it."""
+    closed_waits: set[str] = msgspec.field(default_factory=set)
+    """The waits that changes close, and that are closed already."""
     pools: defaultdict[PoolKey, PoolUsage] = msgspec.field(default_factory=lambda: defaultdict(PoolUsage))
     """The pools that changes limit."""
 
@@ -138,6 +140,8 @@ class LockedRows(msgspec.Struct):
         for task in change.cleared_outputs:
             self.cleared_outputs.add((change.run, task))
             self.outputs = {key: value for key, value in self.outputs.items() if key[:2] != (change.run, task)}
+        if change.waits is not None:
+            self.closed_waits |= {wait for wait, _ in change.waits.answered}
         self.forgotten_steps |= {(change.run, task) for task in change.forgotten_steps}
         self.outputs |= {key.task_key: value for key, value in change.outputs.items()}
         if change.history is not None:
@@ -218,6 +222,9 @@ class LockedRows(msgspec.Struct):
         if run is not None and expected is not None and (expected.state, expected.clears) != (run.state, run.clears):
             return True
         if any(self._has_renewed_lease(change.run, one) for one in change.tasks):
+            return True
+        answered = () if change.waits is None else [wait for wait, _ in change.waits.answered]
+        if not self.closed_waits.isdisjoint(answered):
             return True
         removed: set[TaskKey] = set()
         for key, before, row in _task_transitions(change):

@@ -58,13 +58,13 @@ class PlainTables(PlainDatabase):
 
     async def transact(self, unit: Unit[T]) -> T:
         async def write(connection: Any) -> T:
-            return await unit(_Inside(connection, self._sender))
+            return await unit(Inside(connection, self._sender))
 
         result: T = await self._committer.commit(write)
         return result
 
 
-class _Inside(Transaction):
+class Inside(Transaction):
     """A transaction on the connection that writes."""
 
     def __init__(self, connection: Any, sender: str) -> None:

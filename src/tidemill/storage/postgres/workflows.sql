@@ -527,6 +527,7 @@ WITH a AS (DELETE FROM tidemill.task_runs WHERE run = ANY($1::text[])),
     d AS (DELETE FROM tidemill.run_events WHERE run = ANY($1::text[])),
     e AS (DELETE FROM tidemill.notes WHERE run = ANY($1::text[])),
     f AS (DELETE FROM tidemill.logs WHERE run = ANY($1::text[])),
+    i AS (DELETE FROM tidemill.waits WHERE run = ANY($1::text[])),
     h AS (DELETE FROM tidemill.steps WHERE run = ANY($1::text[])),
     g AS (DELETE FROM tidemill.fires WHERE run = ANY($1::text[]) AND slot IS NULL)
 DELETE FROM tidemill.runs WHERE id = ANY($1::text[]);

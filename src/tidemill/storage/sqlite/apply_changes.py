@@ -16,9 +16,10 @@ import msgspec
 from tidemill.access.audit import AuditRow
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.connections import RetryTransactionError
-from tidemill.storage.sqlite.plain_tables import SQLITE
+from tidemill.storage.sqlite.plain_tables import SQLITE, Inside, finish
 from tidemill.storage.sqlite.run_rows import Columns, EncodedChange, to_micros
 from tidemill.storage.tables.access import APPEND_AUDIT_ENTRY, AUDIT_ROWS
+from tidemill.storage.tables.waits import close_waits, write_waits
 from tidemill.workflows.change import Applied, Change, RefusalReason, Refused
 from tidemill.workflows.records import FireRow
 
@@ -43,6 +44,7 @@ class PreparedChange:
             and not change.pools
             and change.fire is None
             and not change.is_operator_action
+            and change.waits is None
             and (not rows.task_updates or all(columns[-1] is None for columns in rows.task_updates))  # expired leases
         )
 
@@ -92,8 +94,11 @@ class PreparedChange:
             return Refused("suppressed")
         if not all(self._has_free_slots(connection, *limit) for limit in self._change.pools):
             return Refused("full")
+        if not finish(close_waits(Inside(connection), self._change)):
+            return Refused("stale")
         self._write_rest(connection, touched[0])
-        return Applied(touched[0], self._sequence)
+        is_overtaken = finish(write_waits(Inside(connection), self._change))
+        return Applied(touched[0], self._sequence, is_overtaken)
 
     def _add_run(self, connection: sqlite3.Connection, columns: Columns) -> RefusalReason | None:
         """Insert the run; return the reason if it was not inserted."""

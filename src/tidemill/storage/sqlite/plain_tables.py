@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Coroutine, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from tidemill.storage.committer import GroupCommitter
@@ -31,13 +31,15 @@ SQLITE = Dialect(
 
 
 def encode(values: Values) -> dict[str, Any]:
-    """Return values as SQLite stores them: times as microseconds, lists as JSON."""
+    """Return values as SQLite stores them: times and durations as microseconds, lists as JSON."""
     return {name: _encode(value) for name, value in values.items()}
 
 
 def _encode(value: Any) -> Any:
     if isinstance(value, datetime):
         return to_micros(value)
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
     return json.dumps(value) if isinstance(value, list) else value
 
 
@@ -61,13 +63,13 @@ class PlainTables(PlainDatabase):
 
     async def transact(self, unit: Unit[T]) -> T:
         def write(connection: sqlite3.Connection) -> T:
-            return _finish(unit(_Inside(connection)))
+            return finish(unit(Inside(connection)))
 
         result: T = await self._committer.submit(write)
         return result
 
 
-class _Inside(Transaction):
+class Inside(Transaction):
     """A transaction on the connection that writes: its statements are over when they return."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -80,7 +82,7 @@ class _Inside(Transaction):
         self._connection.executemany(SQLITE.prepare(statement).sql, [encode(values) for values in rows])
 
 
-def _finish(work: Coroutine[Any, Any, T]) -> T:
+def finish(work: Coroutine[Any, Any, T]) -> T:
     """Run a unit of work to its end: it awaits nothing but its transaction, which never waits."""
     try:
         work.send(None)

@@ -292,6 +292,7 @@ class SqliteRuns(SqliteTable, Runs):
             queries.delete_notes,
             queries.delete_logs,
             queries.delete_steps,
+            queries.delete_waits,
             queries.delete_fires,
         ]
 

@@ -340,6 +340,9 @@ DELETE FROM logs WHERE run = ?;
 -- name: delete_steps
 DELETE FROM steps WHERE run = ?;
 
+-- name: delete_waits
+DELETE FROM waits WHERE run = ?;
+
 -- name: delete_fires
 DELETE FROM fires WHERE run = ? AND slot IS NULL;
 

@@ -50,6 +50,11 @@ class RowCodec(Generic[Row]):
             values[self._fields[name]] = value if encode is None or value is None else encode(value)
         return values
 
+    def encode_field(self, name: str, value: Any) -> Any:
+        """Return the column of one field."""
+        encode = self._encoders[name]
+        return value if encode is None or value is None else encode(value)
+
     def decode(self, columns: Sequence[Any], read_time: Callable[[Any], datetime]) -> Row:
         """Return the row with these columns."""
         values: dict[str, Any] = {}

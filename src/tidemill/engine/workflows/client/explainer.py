@@ -24,11 +24,12 @@ from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.definition import WORKER_EXECUTOR
 from tidemill.workflows.explain import ExplainContext, WorkerView, explain_task, explain_waiting
 from tidemill.workflows.lookup import resolve_task
-from tidemill.workflows.records import AttemptKey, RunRecord, TaskRow
+from tidemill.workflows.records import WAITING_FOR_ANSWER, AttemptKey, RunRecord, TaskRow
 from tidemill.workflows.run_draft import TaskRef
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 from tidemill.workflows.unfinished import has_begun
+from tidemill.workflows.waits import WaitRow
 
 EXPLAINED_LOGS_LIMIT = 20  # elements of a task whose logs are read
 
@@ -82,6 +83,7 @@ class RunExplainer:
             write_blocker=blocker,
             stuck_pids=stuck,
             workers=await self._workers_for(record),
+            waits=await self._open_waits(record),
         )
         spec, problem = await self._runs.load_spec_or_problem(record)
         return context if problem is None else replace(context, quarantine_reason=problem), spec
@@ -104,6 +106,12 @@ class RunExplainer:
         others = await self._store.runs.load([row.id for row in await self._store.runs.find(running)])
         notes = [await self._code_note(other, code) for other in others]
         return replace(context, blocking_notes=[note for note in notes if note is not None])
+
+    async def _open_waits(self, record: RunRecord) -> list[WaitRow]:
+        """Read the open waits of a run if one of its tasks waits for an answer."""
+        if not any(row.reason == WAITING_FOR_ANSWER for row in record.tasks):
+            return []
+        return [one for one in await self._store.waits.of_run(record.run.id) if one.state == "open"]
 
     async def _workers_for(self, record: RunRecord) -> list[WorkerView]:
         """Return the living workers, if a task of the run waits for one."""

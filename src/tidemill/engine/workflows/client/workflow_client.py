@@ -17,6 +17,7 @@ from tidemill.engine.workflows.client.nodes import StoreNodes
 from tidemill.engine.workflows.client.overview import WorkflowOverview, read_overview
 from tidemill.engine.workflows.client.pool_operations import PoolOperations
 from tidemill.engine.workflows.client.runs import RunReader
+from tidemill.engine.workflows.client.wait_operations import WaitOperations
 from tidemill.engine.workflows.client.waiting import WaitingWork, find_waiting
 from tidemill.engine.workflows.client.watcher import RunWatcher
 from tidemill.engine.workflows.leader.state import LeaderState
@@ -49,6 +50,7 @@ class WorkflowClient:
         self.watcher = RunWatcher(runtime, leader, self.runs, is_node=is_node)
         self.backfills = BackfillRunner(runtime, versions, starter, self.changes)
         self.pools = PoolOperations(runtime, versions, leader)
+        self.waits = WaitOperations(runtime, leader, self.runs.load_record)
         self.nodes = StoreNodes(runtime, leader)
 
     async def overview(self, caller: Caller) -> WorkflowOverview:

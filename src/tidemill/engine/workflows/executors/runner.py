@@ -146,11 +146,14 @@ class TaskCall:
                     _exit_forked_copy(error)
                 if is_cancelled_here(error):
                     raise
-                if environment.pending_calls and (forgotten := await _find_forgotten(environment, error)) is not None:
+                error = _unwrap(error)
+                if isinstance(error, Deferral) and error.waits:
+                    _close_pending(environment)  # it need not await all that it asks
+                elif environment.pending_calls and (forgotten := await _find_forgotten(environment, error)) is not None:
                     return forgotten
                 if performer is not None:
                     await performer.cancel()
-                ending = await self._handle_error(_unwrap(error), environment)
+                ending = await self._handle_error(error, environment)
                 if ending is not None:
                     return ending
                 deferrals += 1  # the deferral is over already: call the function again, as after a wake-up
@@ -265,6 +268,8 @@ class TaskCall:
     def _classify_error(self, error: BaseException, environment: CallEnvironment) -> AttemptResult:
         if isinstance(error, Skip):
             return Skipped(shorten(_skip_reason(error), MESSAGE_LIMIT))
+        if isinstance(error, Deferral) and error.waits:
+            return Deferred(wake_at=None, ends_on_wake=False, waits=error.waits, ended_waits=error.ended_waits)
         if isinstance(error, Deferral):
             after, poll = error.delay or 0.0, error.poll
             wake_at = error.until or environment.clock.now() + timedelta(seconds=after)
@@ -314,6 +319,11 @@ def _failure_of_forgotten(environment: CallEnvironment, error: BaseException | N
     if error is not failure:
         failure.__cause__ = error
     return Failed(error=build_task_error(failure, environment.mask), may_retry=False)
+
+
+def _close_pending(environment: CallEnvironment) -> None:
+    for call in list(environment.pending_calls):
+        call.close()
 
 
 def _unwrap(error: BaseException) -> BaseException:

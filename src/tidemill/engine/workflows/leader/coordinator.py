@@ -379,7 +379,7 @@ class RunCoordinator(AttemptObserver):
         sequence = draft.run.sequence if applied.sequence is None else applied.sequence
         active.run = replace(draft.run, revision=applied.revision, sequence=sequence)
         active.rows, active.creation = draft.rows, None
-        if not is_alone:  # the revision includes a change of another process that these rows lack
+        if not is_alone or applied.is_overtaken:  # these rows lack a change of another process
             self.mark_stale(active.run.id)
         if draft.sleeping:
             active.has_timers = True

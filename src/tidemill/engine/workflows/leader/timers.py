@@ -167,7 +167,7 @@ def move_timers(
         if times := _move_wake_times(active, step):
             timers.cancel(run)
             timers.schedule(run, active.rows.values())
-            request(run, partial(RunDraft.set_wake_times, times=times))
+            request(run, partial(RunDraft.set_wake_times, times=times, step=step))
 
 
 def _move_wake_times(active: ActiveRun, step: timedelta) -> dict[AttemptKey, datetime]:

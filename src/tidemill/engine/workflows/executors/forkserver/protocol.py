@@ -35,7 +35,8 @@ from tidemill.kernel.errors import OperationError, RequestError, TidemillError
 from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
 from tidemill.workflows.node_calls import NodeCall, PushCall, StartCall, StartedRun, StepsCall
-from tidemill.workflows.step_records import StepRecord
+from tidemill.workflows.step_records import TaskRecords
+from tidemill.workflows.waits import WaitRequest
 
 FRAME_LIMIT = VALUE_LIMIT
 """The longest message in bytes, and so about the biggest value that a task in a subprocess may return.
@@ -164,7 +165,7 @@ class CallReply(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     run: str | None = None
     value: tuple[Any] | None = None
     """A secret, a variable or the value of a step: in a tuple, because it may be null."""
-    steps: list[StepRecord] | None = None
+    records: TaskRecords | None = None
     error: CallError | None = None
 
     @classmethod
@@ -176,7 +177,7 @@ class CallReply(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
             case StartCall():
                 return cls(run=answer.id)
             case StepsCall():
-                return cls(steps=answer)
+                return cls(records=answer)
         return cls(value=(answer,))
 
     def unwrap(self) -> Any:
@@ -185,8 +186,8 @@ class CallReply(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
             raise self.error.to_error()
         if self.value is not None:
             return self.value[0]
-        if self.steps is not None:
-            return self.steps
+        if self.records is not None:
+            return self.records
         return self.receipt if self.run is None else StartedRun(self.run)
 
 
@@ -204,6 +205,8 @@ class ResultMessage(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Seconds until it is woken. Sent in place of a moment, because a child knows only the machine's clock."""
     is_over: bool = True
     every: float = 0.0
+    waits: tuple[WaitRequest, ...] = ()
+    ended_waits: int = 0
 
     @classmethod
     def from_ending(cls, ending: AttemptResult) -> "ResultMessage":
@@ -215,6 +218,8 @@ class ResultMessage(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
                 return cls(skipped=reason)
             case Failed():
                 return cls(failed=ending)
+            case Deferred(waits=waits) if waits:
+                return cls(waits=waits, ended_waits=ending.ended_waits)
             case Deferred():
                 wake_at = ending.wake_at if ending.delay is None else None
                 return cls(wake_at=wake_at, after=ending.delay, is_over=ending.ends_on_wake, every=ending.every)
@@ -227,6 +232,8 @@ class ResultMessage(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
             return self.succeeded
         if self.skipped is not None:
             return Skipped(self.skipped)
+        if self.waits:
+            return Deferred(wake_at=None, ends_on_wake=False, waits=self.waits, ended_waits=self.ended_waits)
         wake_at = self.wake_at if self.after is None else now + timedelta(seconds=self.after)
         if wake_at is not None and wake_at.tzinfo is not None:
             return Deferred(wake_at=wake_at, delay=self.after, ends_on_wake=self.is_over, every=self.every)
