@@ -194,6 +194,13 @@ class TaskContext(Context):
         shown = f"ctx.wait_for({name!r}, ...)"
         return pending(shown, self._steps.perform(work), sys._getframe(1), self._pending_calls)
 
+    def ask(self, name: str, type: Any, say: Callable[[], Any], **options: Any) -> Any:
+        """Ask what a function says, as a declared wait does; return the answer, or an awaitable of it."""
+        if self._steps is None or self._waits is None:
+            raise OperationError(NO_NODE)
+        work = self._waits.ask(name, type, say, **options)
+        return pending(f"ctx.wait_for({name!r}, ...)", self._steps.perform(work), sys._getframe(1), self._pending_calls)
+
     @property
     def answers(self) -> list[Answer]:
         """The answers that this task has had, in order."""

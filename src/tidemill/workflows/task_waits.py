@@ -1,5 +1,6 @@
 """The waits of one attempt: what the task asks, and the answers that it has had."""
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,40 +38,32 @@ class TaskWaits:
         self._calls: Counter[str] = Counter()
         self._requests: dict[tuple[str, int], WaitRequest] = {}
 
-    def register(
-        self,
-        name: str,
-        annotation: Any,
-        *,
-        text: str = "",
-        timeout: Duration | None = None,
-        default: Any = NO_DEFAULT,
-        by: str | Sequence[str] | None = None,
-    ) -> Procedure:
+    def register(self, name: str, annotation: Any, **options: Any) -> Procedure:
         """Ask, and return what gives the answer."""
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"ctx.wait_for takes a name and a type, not {name!r}")
-        if len(text.encode()) > TEXT_LIMIT:
-            raise ValueError(f"the text of '{name}' has more than {TEXT_LIMIT:,} bytes")
-        if default is not NO_DEFAULT and timeout is None:
-            raise TypeError("default= is the answer after timeout=, and there is no timeout=")
-        kind = describe_type(annotation)
-        checked = None if default is NO_DEFAULT else check_answer(name, kind, default, None)
-        self._calls[name] += 1
-        call = self._calls[name]
-        self._requests[name, call] = WaitRequest(
-            name=name,
-            call=call,
-            type=kind,
-            text=text,
-            by=parse_answerers(by),
-            timeout=None if timeout is None else parse_positive_duration(timeout),
-            default=None if checked is None else checked.value,
-            default_variant=None if checked is None else checked.variant,
-        )
+        call = self._add(name, annotation, **options)
+        return self._wait(name, call, annotation)
+
+    def ask(self, name: str, annotation: Any, say: Callable[[], Any], **options: Any) -> Procedure:
+        """Ask what a function says, which is called once, and return the answer; a value that it returns is that."""
+        records = yield from self._steps.load_waits()
+        text = ""
+        if self._find(records, name, 1) is None:
+            said = say()
+            if inspect.isawaitable(said):
+                said = yield said
+            if said is not None and not isinstance(said, str):
+                return said
+            text = said or ""
+        return (yield from self._wait(name, self._add(name, annotation, text=text, **options), annotation))
+
+    def _add(self, name: str, annotation: Any, **options: Any) -> int:
+        """Keep what is asked, and return the number of the call under this name."""
+        call = self._calls[name] + 1
+        request = make_request(name, call, annotation, **options)
+        self._calls[name], self._requests[name, call] = call, request
         if len(self._requests) > OPEN_LIMIT:
             raise Fail(f"a task has at most {OPEN_LIMIT} open waits")
-        return self._wait(name, call, annotation)
+        return call
 
     def _wait(self, name: str, call: int, annotation: Any) -> Procedure:
         records = yield from self._steps.load_waits()
@@ -107,6 +100,37 @@ class TaskWaits:
     def ended_count(self) -> int:
         """The number of ended waits that the task knows."""
         return sum(one.state in ("answered", "expired") for one in self._steps.known_waits)
+
+
+def make_request(
+    name: str,
+    call: int,
+    annotation: Any,
+    *,
+    text: str = "",
+    timeout: Duration | None = None,
+    default: Any = NO_DEFAULT,
+    by: str | Sequence[str] | None = None,
+) -> WaitRequest:
+    """Return what is asked; TypeError, ValueError or RequestError if an argument does not fit."""
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"a wait has a name and a type, not {name!r}")
+    if len(text.encode()) > TEXT_LIMIT:
+        raise ValueError(f"the text of '{name}' has more than {TEXT_LIMIT:,} bytes")
+    if default is not NO_DEFAULT and timeout is None:
+        raise TypeError("default= is the answer after timeout=, and there is no timeout=")
+    kind = describe_type(annotation)
+    checked = None if default is NO_DEFAULT else check_answer(name, kind, default, None)
+    return WaitRequest(
+        name=name,
+        call=call,
+        type=kind,
+        text=text,
+        by=parse_answerers(by),
+        timeout=None if timeout is None else parse_positive_duration(timeout),
+        default=None if checked is None else checked.value,
+        default_variant=None if checked is None else checked.variant,
+    )
 
 
 def _decode(annotation: Any, answer: Answer) -> Any:

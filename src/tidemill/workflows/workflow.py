@@ -36,7 +36,9 @@ from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.spec import handler_workflow
 from tidemill.workflows.states import RunState
 from tidemill.workflows.task_overrides import TaskOverrides, apply_overrides, find_override_problem, overrides_for
+from tidemill.workflows.task_waits import NO_DEFAULT
 from tidemill.workflows.unfinished import DEFAULT_UNFINISHED_POLICY, UNFINISHED_POLICIES, UnfinishedPolicy
+from tidemill.workflows.wait_tasks import make_wait_function
 from tidemill.workflows.wiring import WiredWorkflow, wire
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -178,6 +180,32 @@ class Workflow:
             function = AuthorFunction.capture(call, depth=depth)
         except TypeError as error:
             raise DefinitionError.single(f"workflow '{self.name}'", str(error), caller_location(depth)) from error
+        self._add_task(Task(function=function, **read_options(options, function.name, self.name, function.location)))
+        return call
+
+    def wait_for(
+        self,
+        type: Any,
+        *,
+        timeout: Duration | None = None,
+        default: Any = NO_DEFAULT,
+        by: str | Sequence[str] | None = None,
+        **options: Any,
+    ) -> Callable[[Function], Function]:
+        """Declare a task that asks: the function says what, as Markdown, and the answer is the output of the task.
+
+        A value of the answer's type, which the function returns in place of a text, is the answer, and nothing is
+        asked. The other options are those of `task`.
+        """
+        asked = {"timeout": timeout, "default": default, "by": by}
+        return lambda call: self._declare_wait(call, type, asked, options)
+
+    def _declare_wait(self, call: Any, type: Any, asked: dict[str, Any], options: dict[str, Any]) -> Any:
+        try:
+            said = AuthorFunction.capture(call, depth=2)
+        except TypeError as error:
+            raise DefinitionError.single(f"workflow '{self.name}'", str(error), caller_location(2)) from error
+        function = make_wait_function(said, type, asked, self.name)
         self._add_task(Task(function=function, **read_options(options, function.name, self.name, function.location)))
         return call
 
