@@ -23,6 +23,8 @@ class RestartReport:
         self._view = view
         self._restored: dict[str, str] = {}
         """What was restored of each reactor, in words; the last time, if it was loaded several times."""
+        self._reported: set[tuple[str, str]] = set()
+        """What was printed of it: a load that is tried again restores the same again."""
         self._unfinished: dict[str, list[str]] = {}
         """Runs that an earlier process has not finished, by workflow, until they are reported."""
 
@@ -62,7 +64,8 @@ class RestartReport:
     def report(self) -> None:
         """Print the reactors that were restored, and the workflows that were loaded and continue their runs."""
         restored, self._restored = self._restored, {}
-        for reactor, text in restored.items():
+        for reactor, text in sorted(restored.items() - self._reported):
+            self._reported.add((reactor, text))
             self._view.print_event(f"restored from the store: {text}", reactor)
         for workflow in sorted(self._unfinished.keys() & set(self._node.registry.workflows())):
             runs = _name_runs(self._unfinished.pop(workflow))

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import weakref
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from tidemill.engine.workflows.leader import scheduler as scheduler_module
 from tidemill.engine.workflows.starts.schedules import START_ATTEMPT_LIMIT
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.workflow_ports import RunFilter
+from tidemill.telemetry.events import SCHEDULE_SLOTS_DROPPED
 from tidemill.workflows.states import RunState, TaskState
 
 
@@ -312,3 +314,14 @@ async def test_nothing_keeps_what_belonged_to_a_term_that_is_over(store: str | N
                 await asyncio.sleep(0.005)  # the tasks of the term are yet to end
                 gc.collect()
         assert not workflows.is_leader
+
+
+async def test_slots_that_a_limit_leaves_out_are_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """The first screen of the demo warned of 315 slots that its schedule is declared to leave out."""
+    flow = plain_flow(schedule=tm.Every("10s", start=START, catchup="all", limit=2))
+    with caplog.at_level(logging.INFO):
+        async with tm.testing.node(load=[flow], start=START + timedelta(minutes=5)) as node:
+            await node.advance("1s")
+            assert node.metrics()["slots_dropped_total"] > 0
+    said = [one.levelname for one in caplog.records if one.msg == SCHEDULE_SLOTS_DROPPED]
+    assert said == ["INFO"]

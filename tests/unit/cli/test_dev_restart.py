@@ -84,3 +84,15 @@ async def test_a_run_whose_code_is_gone_does_not_continue(tmp_path: Path) -> Non
         await report.read_unfinished_runs()
         assert not report.handles(record(events.RUN_CODE_MISSING, workflow="flow", run=run))
         assert lines(report) == []
+
+
+def test_what_a_load_restores_again_is_reported_once() -> None:
+    """D31: a package whose load was tried twice restored its reactors twice, and a line said so each time."""
+    report = report_on(tm.Node())
+    restored = record(events.CHECKPOINT_RESTORED, reactor="desk", cached=1)
+    assert report.handles(restored)
+    assert lines(report) == ["desk  restored from the store: 1 cached value"]
+    assert report.handles(restored)
+    assert lines(report) == []
+    assert report.handles(record(events.CHECKPOINT_RESTORED, reactor="desk", cached=2))
+    assert lines(report) == ["desk  restored from the store: 2 cached values"]
