@@ -366,7 +366,6 @@ def test_the_list_shows_all_reactors_and_opens_one(page: Page, shop: Shop) -> No
     expect(page).to_have_url(shop.address)
 
 
-@pytest.mark.expects_errors
 def test_only_reactors_that_are_not_live_are_listed_where_home_leads(page: Page, shop: Shop) -> None:
     """The tile "Reactors not live" led to the whole list."""
     shop.feed_lost.touch()
@@ -390,6 +389,7 @@ def test_counters_say_since_when_they_count_and_what_decisions_start(page: Page,
     expect(page.get_by_text("Counted since").nth(1)).to_be_visible()
 
 
+@pytest.mark.expects_errors
 def test_an_unknown_reactor_is_said_to_be_unknown(page: Page, shop: Shop) -> None:
     """S-9: a wrong address gives the server's answer with its suggestion."""
     page.goto(f"{shop.node.url}/reactors/shpo")
