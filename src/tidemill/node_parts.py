@@ -303,7 +303,9 @@ def _make_router(
     """Return what finds the node of a reactor."""
     if base.store is None or base.ownership is None:
         return LocalRouter(scheduler, here)
-    return OwnerRouter(here, scheduler, base.store, base.ownership, base.profile.open_wire, served)
+    router = OwnerRouter(here, scheduler, base.store, base.ownership, base.profile.open_wire, served)
+    base.metrics.register(Collector(router, OwnerRouter.samples))
+    return router
 
 
 # -- figures and events

@@ -1,4 +1,4 @@
-"""Three servers on one PostgreSQL: pushes at all of them reach the owner of the reactor, whichever server dies.
+"""Several servers on one store: pushes at all of them reach the owner of the reactor, whichever server dies.
 
 A short form runs with every test run; `TIDEMILL_TEST_SOAK_SECONDS` makes it as long as wanted.
 """
@@ -6,17 +6,19 @@ A short form runs with every test run; `TIDEMILL_TEST_SOAK_SECONDS` makes it as 
 import asyncio
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.postgres import PostgresServer
 from tests.service.workflows.pairs import until
-from tests.system.cluster import LedgerProducer, Server, cluster, get, push
+from tests.system.cluster import PATIENCE, LedgerProducer, Server, cluster, get, push
 from tests.system.ledger_package import write_package
 
 SECONDS = float(os.environ.get("TIDEMILL_TEST_SOAK_SECONDS", "0"))
@@ -74,6 +76,7 @@ async def test_every_acknowledged_event_is_applied_once_whichever_server_dies(
         producers = [LedgerProducer(f"p{index}", servers, index) for index in range(6)]
         async with under_load(producers):
             await push_a_while(producers)
+            assert sum([await forwarded_over_links(one) for one in servers]) > 0
             takeovers = {}
             for fault in (signal.SIGKILL, signal.SIGSTOP):
                 owner = await find_owner(postgres, store, servers)
@@ -92,6 +95,34 @@ async def test_every_acknowledged_event_is_applied_once_whichever_server_dies(
     for one in producers:
         one.check(accounts[one.name])
     assert max(takeovers.values()) < TAKEOVER_LIMIT
+
+
+async def forwarded_over_links(server: Server) -> float:
+    """Return how many requests a server has sent to the owner over a link."""
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
+        lines = (await client.get(f"{server.url}/metrics")).text.splitlines()
+    found = [line for line in lines if line.startswith('tidemill_forwarded_requests_total{way="link"}')]
+    return sum(float(line.rpartition(" ")[2]) for line in found)
+
+
+async def test_a_server_that_dies_while_it_forwards_takes_nothing_along(tmp_path: Path) -> None:
+    """G-31, G-24: kill -9 of a server under load that does not own the reactor; its producers go to the owner."""
+    path = tmp_path / "store.db"
+    async with cluster(f"sqlite:///{path}", write_package(tmp_path), 2) as servers:
+        await until_ready(servers)
+        with closing(sqlite3.connect(path)) as connection:
+            row = connection.execute("SELECT json_extract(owner, '$.pid') FROM part_owners WHERE kind = 'reactor'")
+            (pid,) = row.fetchone()
+        owner, forwarder = sorted(servers, key=lambda one: one.process.pid != pid)
+        producers = [LedgerProducer(f"p{index}", [forwarder, owner], 0) for index in range(4)]
+        async with under_load(producers):
+            await push_a_while(producers)
+            assert await forwarded_over_links(forwarder) > 0
+            forwarder.stop_answering(signal.SIGKILL)
+            await push_a_while(producers)
+        accounts = await ledger(owner)
+    for one in producers:
+        one.check(accounts[one.name])
 
 
 async def push_a_while(producers: list[LedgerProducer]) -> None:

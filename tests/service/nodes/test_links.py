@@ -12,9 +12,12 @@ from tests.service.nodes.network import LinkedNode, Network, linked_nodes, until
 from tests.service.samples import single
 from tests.simulation.test_forwarding import Dying
 from tidemill.access.principal import Caller
+from tidemill.engine.forwarding.links import audit_links
 from tidemill.engine.forwarding.wire import LinkIdentity
+from tidemill.engine.workflows.process_identity import HostLiveness
 from tidemill.storage.graph_ports import JournalKey
 from tidemill.storage.mailbox_port import StoredRequest
+from tidemill.storage.workflow_ports import NodeRow
 
 PUBLIC = Caller("public", "test")
 
@@ -385,12 +388,31 @@ async def test_a_node_that_cannot_be_reached_is_reported_and_costs_no_push_any_t
             await stranger.advance("1s")
         (unreached,) = await owner.database.peers.list_unreached()
         assert (unreached.peer, unreached.reason) == (owner.router.node.id, "connection refused")
-        assert stranger.router.links.unreached_count == 1
+        found = stranger.metrics()
+        assert (found["links_unreached"], found["links_open"], found["forwarded_requests_total"]) == (1, 0, 3)
+        (finding,) = await audit_links(owner.database, DeadNodes())
+        assert finding.severity == "note"
+        assert finding.sentence.startswith("cannot reach ")
+        assert "connection refused" in finding.sentence
+        assert await audit_links(owner.database, DeadNodes(owner.router.node.id)) == []
         network.is_down = False
         await stranger.link_to()
         assert await owner.database.peers.list_unreached() == []
         assert (await stranger.push("a", 4)).sequence == 4
         assert stranger.sent == {"link": 1}
+        found = stranger.metrics()
+        assert (found["links_unreached"], found["links_open"], found["forwarded_requests_total"]) == (0, 1, 1)
+        assert await audit_links(owner.database, DeadNodes()) == []
+
+
+class DeadNodes(HostLiveness):
+    """Reports some nodes of this process as dead."""
+
+    def __init__(self, *dead: str) -> None:
+        self._dead = dead
+
+    def is_dead(self, owner: NodeRow) -> bool:
+        return owner.id in self._dead
 
 
 async def test_a_large_push_takes_the_mailbox(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -320,6 +320,8 @@ async def test_connections_change_their_metrics_and_no_others() -> None:
 
 
 CONNECTIONS = {"http_connections", "http_connections_dropped_total", "http_accept_errors_total"}
+FORWARDING = {"forwarded_requests_total", "links_open", "links_unreached"}
+"""What test_links raises: these need several nodes."""
 SERVER = {"websocket_connections", "websocket_frames_total", "http_requests_total", "http_request_duration_seconds"}
 
 
@@ -334,6 +336,7 @@ def test_every_metric_has_a_cause() -> None:
     caused |= (
         SERVER
         | CONNECTIONS
+        | FORWARDING
         | {"http_answers_broken_total"}
         | NODE
         | {"event_feed_readers", "checkpoint_failures_total", "reactor_keys_stored"}

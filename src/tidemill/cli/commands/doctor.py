@@ -63,6 +63,7 @@ def _unreadable_report(subject: str, problem: str) -> "StoreReport":
 
 
 async def _examine_readable_store(store: "Store", now: datetime) -> "tuple[SchemaState, StoreReport]":
+    from tidemill.engine.forwarding.links import audit_links
     from tidemill.engine.graphs.audit.report import audit_store
     from tidemill.engine.workflows.client.audit import audit_runs
 
@@ -72,9 +73,10 @@ async def _examine_readable_store(store: "Store", now: datetime) -> "tuple[Schem
     await store.open_read_only()
     try:
         found, runs = await audit_store(store, now), await audit_runs(store, now)
+        links = await audit_links(store)
     finally:
         await store.close()
-    findings = sorted([*found.findings, *runs.findings], key=lambda one: (one.severity == "note", one.subject))
+    findings = sorted([*found.findings, *runs.findings, *links], key=lambda one: (one.severity == "note", one.subject))
     return state, msgspec.structs.replace(found, findings=findings, active_runs=runs.active_runs)
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tidemill.engine.audit_findings import Finding, format_time, note_finding
 from tidemill.engine.forwarding.wire import (
     Ask,
     Challenge,
@@ -26,11 +27,13 @@ from tidemill.engine.forwarding.wire import (
 )
 from tidemill.engine.graphs.durability.ownership import node_of
 from tidemill.engine.tasks import TaskScope
+from tidemill.engine.workflows.process_identity import HostLiveness, ProcessLiveness
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
 from tidemill.kernel.ids import new_sortable_id
 from tidemill.storage.graph_ports import PartKey, PartOwner, PartOwners
 from tidemill.storage.mailbox_port import StoredRequest
+from tidemill.storage.store import Store
 from tidemill.storage.tables.peers import Peer, Peers, UnreachedPeer
 from tidemill.storage.workflow_ports import NodeRow
 from tidemill.telemetry import events
@@ -346,6 +349,22 @@ class Links:
             await writing
         except StoreError as error:
             logger.warning(events.FORWARDING_FAILED, extra={"error": str(error)})
+
+
+async def audit_links(store: Store, liveness: ProcessLiveness | None = None) -> list[Finding]:
+    """Find nodes that cannot reach each other, although both run."""
+    is_dead = (liveness or HostLiveness()).is_dead
+    running = {one.id: one for one in await store.owners.list_all() if not is_dead(one)}
+    return [
+        note_finding(
+            f"node {running[one.node].name}",
+            f"cannot reach {running[one.peer].name} at {one.url} since {format_time(one.at)}: {one.reason}.",
+            "Requests for its reactors take the slower way, through the store. Let the nodes reach each other, or set "
+            "`peer_url` there.",
+        )
+        for one in await store.peers.list_unreached()
+        if one.node in running and one.peer in running
+    ]
 
 
 def is_loopback(url: str) -> bool:

@@ -4,7 +4,7 @@ An operation on a part that this node runs is a plain call. Otherwise the owner 
 back as if it had been run here. If the owner dies before it has answered, the next owner runs the operation.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
@@ -43,6 +43,7 @@ from tidemill.kernel.errors import OperationError, RequestError, StoreError, Tid
 from tidemill.storage.graph_ports import PartKey, PartKind
 from tidemill.storage.mailbox_port import StoredRequest
 from tidemill.storage.store import Store
+from tidemill.telemetry.metrics import Sample
 
 
 class OwnerRouter(OperationRouter, OwnershipListener):
@@ -103,6 +104,13 @@ class OwnerRouter(OperationRouter, OwnershipListener):
     @property
     def is_idle(self) -> bool:
         return self._receiver.is_idle
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield the samples of what this node forwards."""
+        for way, count in self._sender.sent.items():
+            yield Sample("forwarded_requests_total", count, (("way", way),))
+        yield Sample("links_open", self.links.open_count)
+        yield Sample("links_unreached", self.links.unreached_count)
 
     # -- calling
 

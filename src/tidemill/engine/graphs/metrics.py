@@ -53,6 +53,9 @@ GRAPH_METRICS = (
     ),
     Metric("dead_letters_total", "counter", "events and firings kept as dead letters", _OF_PARTS),
     Metric("checkpoint_failures_total", "counter", "checkpoints that could not be written", _OF_PARTS),
+    Metric("forwarded_requests_total", "counter", "requests to nodes that own reactors, by link or mailbox", ("way",)),
+    Metric("links_open", "gauge", "links to other nodes that are open"),
+    Metric("links_unreached", "gauge", "nodes with an address to which no link can be opened"),
 )
 
 
