@@ -248,8 +248,9 @@ async def old_runs(_: pytest.MonkeyPatch) -> set[str]:
 ELSEWHERE = {
     *(name for name in shown_names(WORKFLOW_METRICS) if name.startswith("subscription_")),
     "runs_waiting_for_code",
+    *("steps_total", "steps_reused_total"),
 }
-"""Told by the tests of subscriptions, and of older archives of packages."""
+"""Told by the tests of subscriptions, of older archives of packages, and of steps."""
 
 
 def test_there_is_a_story_for_every_metric() -> None:
