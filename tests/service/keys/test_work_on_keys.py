@@ -4,8 +4,14 @@ import asyncio
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 import tidemill as tm
 from tests.service.triggers.alerts import Plant, Reading, cooler
+from tidemill.access.principal import Caller
+from tidemill.graphs.pushes import ProducerPosition
+
+PUBLIC = Caller("public", "test")
 
 
 class Spend(tm.Boundary):
@@ -75,3 +81,38 @@ async def test_a_running_state_that_a_new_version_adds_is_one_for_each_key() -> 
             await node.push("total", Spend(customer, amount))
         spent = [node.reactor("r").state(key=key).cache["total"]["spent"] for key in ("a", "b")]
         assert spent == [3.0, 30.0]
+
+
+@pytest.mark.parametrize("way", ["numbered", "many", "stream"])
+async def test_no_way_to_push_overfills_the_queue_of_a_key(way: str) -> None:
+    """G-27, G-9: an event waits for the queue of its key, whatever key came before it."""
+    may_fire = asyncio.Event()
+    events = [Spend(customer, 1.0) for _ in range(8) for customer in ("a", "b")]
+
+    def total(event: Spend) -> Spend:
+        return event
+
+    declared = tm.stream(tm.Kafka(topic="spends"))(total) if way == "stream" else tm.passthrough(total)
+    options: dict[str, Any] = {"strategy": "sequential", "capacity": 2, "durability": "boundary"}
+    reactor = tm.Reactor("r", [declared], key="customer", partitions=1, **options)
+    graph = tm.Graph("g", reactor=reactor)
+
+    @graph.node
+    async def wait(total: Spend) -> None:
+        await may_fire.wait()
+
+    sources = {"total": events} if way == "stream" else {}
+    async with tm.testing.node("memory://", load=[reactor, graph], sources=sources) as node:
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(8 if way == "numbered" else 0):
+                position, part = ProducerPosition("producer", number + 1), events[2 * number :][:2]
+                tasks.create_task(node.graph_client.push_many(PUBLIC, "total", part, position=position))
+            if way == "many":
+                tasks.create_task(node.push_many("total", events))
+            for _ in range(20):
+                await node.advance("100ms")
+            queued = [node.reactor("r").state(key=key).queued for key in ("a", "b")]
+            assert 0 < max(queued) <= 3  # a numbered push is taken as a whole
+            may_fire.set()
+        await node.advance("1s")
+        assert node.reactor("r").state().fires == len(events)

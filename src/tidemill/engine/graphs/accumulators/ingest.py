@@ -203,7 +203,11 @@ class EventIngest:
 
     def begin_push(self, event: Any, encoding: str, offset: Any = None) -> "PendingReceipt | None":
         """Begin to commit the outcome of an event; None if it has to wait for its turn or for the author's function."""
-        return None if self.is_async or self.is_blocked(self.held) else self.begin_event(event, encoding, offset)
+        return None if self.is_async else self.begin_unblocked(event, encoding, offset)
+
+    def begin_unblocked(self, event: Any, encoding: str, offset: Any = None) -> "PendingReceipt | None":
+        """Begin to commit the outcome of an event; None if it has to wait. For synchronous functions."""
+        return None if self.is_blocked(self.held) else self.begin_event(event, encoding, offset)
 
     def begin_event(self, event: Any, encoding: str, offset: Any = None) -> "PendingReceipt":
         """Validate and process an event, and begin to commit its outcome; for synchronous functions."""

@@ -204,9 +204,9 @@ class Pushes:
     def begin_unblocked(self, events: Iterable[Any], encoding: str) -> Iterator[PendingReceipt]:
         """Begin to commit events, in order, as long as none has to wait."""
         for event in events:
-            if self._intake.is_blocked(self._intake.held):
+            if (pending := self._intake.begin_unblocked(event, encoding)) is None:
                 return
-            yield self._intake.begin_event(event, encoding)
+            yield pending
 
     async def _resolve_all(self, pending: Sequence[PendingReceipt], tally: ReceiptTally) -> None:
         """Add the receipts of events, after their commit."""
@@ -236,7 +236,7 @@ class Pushes:
         try:
             async with self._intake.process_lock:
                 called = await self.call_author_on_all(events, encoding) if self._awaits_author else None
-                await self._intake.wait_for_queue_space(self._intake.held)
+                await self.wait_for_queue_space(events, encoding)
                 # No await from here: steps that are appended in one turn of the loop are committed together.
                 pending = self._begin_all(events, encoding) if called is None else self._emit_all(called)
                 taken = None if _are_rejected(pending) else self._append_push(position, pending)
@@ -245,6 +245,10 @@ class Pushes:
         tally = ReceiptTally()
         await self._resolve_all(pending, tally)
         return PushSummary(tuple(tally.runs)), None if taken is None else await taken
+
+    async def wait_for_queue_space(self, events: Sequence[Any], encoding: str) -> None:  # noqa: ARG002 - without keys
+        """Wait until the queues of these events have space."""
+        await self._intake.wait_for_queue_space(self._intake.held)
 
     def _begin_all(self, events: Sequence[Any], encoding: str) -> list[PendingReceipt]:
         return [self._intake.begin_event(event, encoding) for event in events]

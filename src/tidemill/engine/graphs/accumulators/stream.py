@@ -271,9 +271,9 @@ def _begin_steps(stream: "Stream", events: Sequence[tuple[Any, Any]]) -> list[Pe
     """Begin to commit as many events as there is queue space for."""
     steps: list[PendingReceipt] = []
     for event, checkpoint in events:
-        if stream.intake.is_blocked(stream.intake.held):
+        if (pending := stream.intake.begin_unblocked(event, stream.encoding, checkpoint)) is None:
             break
-        steps.append(stream.intake.begin_event(event, stream.encoding, checkpoint))
+        steps.append(pending)
     return steps
 
 

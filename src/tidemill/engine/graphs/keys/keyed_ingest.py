@@ -3,7 +3,7 @@
 A task that waits pins its key: what it was handed stays that of the key.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -82,7 +82,16 @@ class KeyedIngest(EventIngest):
         key_state.pins += 1
         try:
             held = self.emitter.held_of(key_state)
-            return self.queue_rejection(held) or await self._process(key_state, value, held, offset)
+            if (rejection := self.queue_rejection(held)) is not None:
+                return rejection
+            if self.is_async:
+                work = self.keys.pinned(key_state, self.kind.process_in_order(value, held, offset))
+                return await self.runtime.tasks.run_shielded(f"accumulator {self.name}: event", work)
+            if self.emitter.is_journaled:
+                return await self.process_journaled(value, held, offset)
+            if not self.is_blocked(held):
+                return self.paths.take(value, key_state, held)
+            return await self.process_when_unblocked(value, held)
         finally:
             key_state.pins -= 1
 
@@ -94,19 +103,16 @@ class KeyedIngest(EventIngest):
         value = self.validate(event, encoding)
         return KeyedEvent(self.read_key(value), value)
 
-    async def _process(self, key_state: KeyState, value: Any, held: Held, offset: Any) -> Receipt:
-        if self.is_async:
-            work = self.keys.pinned(key_state, self.kind.process_in_order(value, held, offset))
-            return await self.runtime.tasks.run_shielded(f"accumulator {self.name}: event", work)
-        if self.emitter.is_journaled:
-            return await self.process_journaled(value, held, offset)
-        if not self.is_blocked(held):
-            return self.paths.take(value, key_state, held)
-        return await self.process_when_unblocked(value, held)
-
     def begin_push(self, event: Any, encoding: str, offset: Any = None) -> PendingReceipt | None:  # noqa: ARG002
         """Return None: the key of the event may have to be read from the store."""
         return None
+
+    def begin_unblocked(self, event: Any, encoding: str, offset: Any = None) -> PendingReceipt | None:
+        found = self.find_held(event, encoding)
+        if isinstance(found, Receipt):
+            return found
+        value, held = found
+        return None if self.is_blocked(held) else self.queue_rejection(held) or self.begin_step(value, held, offset)
 
     def begin_event(self, event: Any, encoding: str, offset: Any = None) -> PendingReceipt:
         """Validate and process an event of an active key, and begin to commit its outcome."""
@@ -199,8 +205,13 @@ class KeyedEmitter(Emitter):
         return held
 
     def held_now(self) -> list[Held]:
-        active = {} if self._keys is None else self._keys.active
-        return [self.held, *(self.held_of(one) for one in active.values())]
+        place = self._place
+        if self._keys is None or place is None:
+            return [self.held]
+        found = (
+            one.held[place] for one in self._keys.active.values() if one.held is not None and len(one.held) > place
+        )
+        return [self.held, *(one for one in found if one is not None)]
 
     def append_to_journal(self, step: JournalStep, event: Any, held: Held) -> PendingReceipt:
         """Begin to commit a step of a key, which stays active until then."""
@@ -316,17 +327,12 @@ class KeyedPushes(Pushes):
         async with self._keyed.memory.holding(keys_of(self._keyed, events, encoding)):
             return await super().push_atomically(events, encoding, position)
 
-    def begin_unblocked(self, events: Iterable[Any], encoding: str) -> Iterator[PendingReceipt]:
+    async def wait_for_queue_space(self, events: Sequence[Any], encoding: str) -> None:
+        """Wait until the queue of each key has space."""
         keyed = self._keyed
-        for event in events:
-            found = keyed.find_held(event, encoding)
-            if isinstance(found, Receipt):
-                yield found
-                continue
-            value, held = found
-            if keyed.is_blocked(held):
-                return
-            yield keyed.queue_rejection(held) or keyed.begin_step(value, held)
+        found = [keyed.held_for(event, encoding) for event in events] if keyed.emitter.queue_gates else []
+        for held in {one.key: one for one in (keyed.held, *found)}.values():
+            await keyed.wait_for_queue_space(held)
 
     async def call_author_on_all(self, events: Sequence[Any], encoding: str) -> list[AuthorCall]:
         """Await the author's function on each event, with what is held for its key."""
