@@ -94,10 +94,11 @@ class PreparedChange:
             return Refused("suppressed")
         if not all(self._has_free_slots(connection, *limit) for limit in self._change.pools):
             return Refused("full")
-        if not finish(close_waits(Inside(connection), self._change)):
+        has_waits = self._change.waits is not None
+        if has_waits and not finish(close_waits(Inside(connection), self._change)):
             return Refused("stale")
         self._write_rest(connection, touched[0])
-        is_overtaken = finish(write_waits(Inside(connection), self._change))
+        is_overtaken = has_waits and finish(write_waits(Inside(connection), self._change))
         return Applied(touched[0], self._sequence, is_overtaken)
 
     def _add_run(self, connection: sqlite3.Connection, columns: Columns) -> RefusalReason | None:
