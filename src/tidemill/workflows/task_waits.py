@@ -12,14 +12,13 @@ from tidemill.kernel.durations import Duration, format_duration, parse_positive_
 from tidemill.workflows.answerers import parse_answerers
 from tidemill.workflows.answers import check_answer
 from tidemill.workflows.steps import Procedure, TaskSteps
-from tidemill.workflows.wait_types import describe_type
+from tidemill.workflows.wait_types import chosen_members, describe_type
 from tidemill.workflows.waits import (
     OPEN_LIMIT,
     TEXT_LIMIT,
     Answer,
     WaitRecord,
     WaitRequest,
-    chosen_members,
 )
 
 NO_DEFAULT: Any = msgspec.UNSET

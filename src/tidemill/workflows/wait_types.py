@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from tidemill.workflows.waits import WaitType, chosen_members
+from tidemill.annotations.variants import NoneType, Variant, expand_variants, is_class, union_members
+from tidemill.workflows.waits import WaitType
 
 Schema = dict[str, Any]
 
@@ -22,6 +23,14 @@ def describe_type(annotation: Any) -> WaitType:
     for member, schema in zip(members, schemas, strict=True):
         _add_formats(inspect.type_info(member.annotation), schema, parts, set())
     return WaitType({"anyOf": list(schemas), "$defs": parts}, tuple(one.label for one in members))
+
+
+def chosen_members(annotation: Any) -> tuple[Variant, ...]:
+    """Return the classes of a union among which `variant` chooses; none if the annotation is no such union."""
+    members = [one for one in expand_variants(annotation) or () if one.cls is not NoneType]
+    is_choice = len(members) > 1 and all(is_class(one.annotation) for one in members)
+    has_structs = any(hasattr(one.cls, "__struct_fields__") for one in members)
+    return tuple(members) if is_choice and has_structs and len(union_members(annotation)) > 1 else ()
 
 
 def _add_formats(info: Any, schema: Schema, parts: Schema, seen: set[str]) -> None:

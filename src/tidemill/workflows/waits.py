@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from tidemill.annotations.variants import NoneType, Variant, expand_variants, is_class, union_members
 from tidemill.workflows.records import AttemptKey, TaskKey
 
 TEXT_LIMIT = 64 * 1024
@@ -43,14 +42,6 @@ class WaitType(msgspec.Struct, frozen=True):
     schema: dict[str, Any]
     variants: tuple[str, ...] = ()
     """The names of the union's classes, in the order of `anyOf`."""
-
-
-def chosen_members(annotation: Any) -> tuple[Variant, ...]:
-    """Return the classes of a union among which `variant` chooses; none if the annotation is no such union."""
-    members = [one for one in expand_variants(annotation) or () if one.cls is not NoneType]
-    is_choice = len(members) > 1 and all(is_class(one.annotation) for one in members)
-    has_structs = any(hasattr(one.cls, "__struct_fields__") for one in members)
-    return tuple(members) if is_choice and has_structs and len(union_members(annotation)) > 1 else ()
 
 
 class WaitRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

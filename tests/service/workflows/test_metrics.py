@@ -153,6 +153,22 @@ async def frozen(_: pytest.MonkeyPatch) -> set[str]:
         return risen(node)
 
 
+@tells("answers_total", "steps_total", "steps_reused_total")
+async def question(_: pytest.MonkeyPatch) -> set[str]:
+    flow = tm.Workflow("flow")
+
+    @flow.task
+    def ask(ctx: tm.Context) -> int:
+        return ctx.step(abs, -1) + ctx.wait_for("count", int)
+
+    async with tm.testing.node(load=[flow]) as node:
+        run = await node.start("flow")
+        await node.settle()
+        await run.answer("count", 1)
+        await node.settle()
+        return risen(node)
+
+
 @tells("loop_blocked_total", "loop_blocked_seconds_total")
 async def blocked_loop(_: pytest.MonkeyPatch) -> set[str]:
     flow, pause = tm.Workflow("greedy"), threading.Event()

@@ -200,6 +200,8 @@ LIGHT = (
     "tidemill.storage.store_size",
     "tidemill.telemetry.process_usage",
     "tidemill.workflows.slots",
+    "tidemill.workflows.step_records",
+    "tidemill.workflows.waits",
     "tidemill.storage.run_lists",
     "tidemill.workflows.cluster_options",
     "tidemill.workflows.lookup",
