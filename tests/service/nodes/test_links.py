@@ -1,6 +1,7 @@
 """Operations over links between nodes: the answers, the order and the guarantees are those of the mailbox."""
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.service.nodes.network import LinkedNode, Network, linked_nodes, until
 from tests.service.samples import single
 from tests.simulation.test_forwarding import Dying
 from tidemill.access.principal import Caller
+from tidemill.engine.forwarding import links
 from tidemill.engine.forwarding.links import audit_links
 from tidemill.engine.forwarding.wire import LinkIdentity
 from tidemill.engine.workflows.process_identity import HostLiveness
@@ -403,6 +405,27 @@ async def test_a_node_that_cannot_be_reached_is_reported_and_costs_no_push_any_t
         found = stranger.metrics()
         assert (found["links_unreached"], found["links_open"], found["forwarded_requests_total"]) == (0, 1, 1)
         assert await audit_links(owner.database, DeadNodes()) == []
+
+
+async def test_an_address_is_written_until_the_store_takes_it(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G-31: a store that fails for a moment keeps no server from its start, and rows of killed nodes are deleted."""
+    async with linked_nodes(address, boundary(), None) as (_, (owner, stranger)):
+        peers, gone = owner.database.peers, stranger.router.node.id
+        await peers.delete(owner.router.node.id)
+        owner.fail_store(1)
+        await owner.router.take_links_at("memory://again")
+        assert await peers.get(owner.router.node.id) is None
+        await owner.advance("6s")
+        listed = await peers.get(owner.router.node.id)
+        assert listed is not None
+        assert listed.url == "memory://again"
+        monkeypatch.setattr(links, "LISTING_INTERVAL", 5.0)
+        monkeypatch.setattr(links, "GONE_AGE", timedelta())
+        await stranger.kill()
+        await owner.database.owners.delete([gone])
+        await owner.router.take_links_at("memory://again")
+        await owner.advance("6s")
+        assert await peers.get(gone) is None
 
 
 class DeadNodes(HostLiveness):

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from ipaddress import ip_address
 from itertools import count
 from typing import NamedTuple
@@ -200,6 +201,10 @@ RETRY_INTERVALS = (1.0, 5.0, 15.0, 30.0)
 """Seconds until a link is tried again, by the number of failures before."""
 REPORTED_FAILURES = 2
 """Failures in a row after which operators learn of them: the node may be about to end, or to answer."""
+LISTING_INTERVAL = 300.0
+"""Seconds between two times at which a node that has an address writes it."""
+GONE_AGE = timedelta(hours=1)
+"""The age of the row of a node that is gone, from which it is deleted."""
 MAX_NODES = 1_000
 """Nodes that are remembered."""
 
@@ -245,12 +250,24 @@ class Links:
         """The links that are open."""
         return [one.link for one in self._nodes.values() if one.link is not None]
 
-    async def list_self(self, url: str | None = None) -> None:
+    async def list_self(self) -> None:
         """Let other nodes know this one: its key, and its address if it has one."""
-        self._url = url or self._url
         row = Peer(node=self._own.id, url=self._url, public_key=self._identity.public_key, at=self._clock.now())
         await self._peers.put(row)
         self._is_listed = True
+
+    async def take_links_at(self, url: str) -> None:
+        """Let other nodes open links to this one, which answers at a URL, until it closes."""
+        self._url, self._is_listed = url, False
+        await self._write(self.list_self())
+        self._tasks.start("links: address", self._keep_listed())
+
+    async def _keep_listed(self) -> None:
+        """Write the own row again now and then: it may not have been written, or be gone with a restored backup."""
+        while True:
+            await self._clock.sleep(LISTING_INTERVAL if self._is_listed else ADDRESS_INTERVAL)
+            await self._write(self.list_self())
+            await self._write(self._peers.prune(self._clock.now() - GONE_AGE))
 
     async def unlist_self(self) -> None:
         """Let no other node open a link to this one from now on."""

@@ -94,7 +94,7 @@ class OwnerRouter(OperationRouter, OwnershipListener):
 
     async def take_links_at(self, url: str) -> None:
         """Let other nodes open links to this one, which answers at a URL."""
-        await self.links.list_self(url)
+        await self.links.take_links_at(url)
 
     async def close(self) -> None:
         self.gate.end_all()
