@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
+from tests.postgres import PostgresServer
 from tests.service.workflows.acting import Gate, see_through
 from tests.sqlite import create_database
 from tidemill.access.principal import Caller
@@ -318,3 +319,14 @@ async def test_home_lists_a_failure_once_and_a_handler_that_failed(store: str | 
             ("report", 1),
             ("report.on_failure", 1),
         ]
+
+
+async def test_on_postgresql_too(postgres: PostgresServer) -> None:
+    """What a run has called is known as soon as its end is."""
+    flow = Flow()
+    async with tm.Node(await postgres.fresh_database(), load=[flow.workflow]) as node:
+        run = await node.start("report")
+        assert not (await run.wait("30s")).ok
+        (called,) = await run.handlers()
+        assert (await node.run_handle(called.run).result("30s")).output("alert") == called.run
+    assert flow.called == ["alert", "page"]
