@@ -74,10 +74,12 @@ async def test_the_same_key_with_another_body_is_a_conflict(server: Served) -> N
 async def test_every_post_of_an_operation_takes_a_key() -> None:
     """A key that is ignored would let a repetition do it twice. GET, PUT and DELETE need none: they do the same again.
 
-    The others make something that only their answer names, and that ends by itself; attempts have their own numbers.
+    The others make something that only their answer names, and that ends by itself; attempts have their own numbers;
+    a check of a package changes nothing.
     """
     ignored = {one.path.removeprefix("/api/v1") for one in ROUTES if one.method == "POST" and not one.takes_key}
-    assert ignored == {"/session", "/tickets", *(f"/attempts/{one}" for one in ATTEMPT_CALLS)}
+    checks = {"/packages/{name:str}/check"}
+    assert ignored == {"/session", "/tickets", *checks, *(f"/attempts/{one}" for one in ATTEMPT_CALLS)}
 
 
 async def test_a_change_is_repeated_without_effect(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:

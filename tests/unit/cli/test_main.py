@@ -195,6 +195,7 @@ LIGHT = (
     "tidemill.telemetry.log_records",
     "tidemill.graphs.health",
     "tidemill.workflows.cluster_options",
+    "tidemill.workflows.step_records",
     "tidemill.workflows.task_options",
     "tidemill.storage.node_kinds",
     "tidemill.storage.store_size",
