@@ -239,6 +239,16 @@ def test_servers_are_configured_to_run_tasks_as_pods(chart: Path, tmp_path: Path
     assert config.namespaces() == sorted(one["metadata"]["namespace"] for one in manifests if one["kind"] == "Role")
 
 
+def test_pods_of_the_release_reach_the_servers_under_a_policy(chart: Path) -> None:
+    """G-31: servers and workers open links to the server that owns a reactor, without being named."""
+    policy = only(render(chart, EVERYTHING), "NetworkPolicy", "-server")
+    labels = only(render(chart, EVERYTHING), "Deployment", "-server")["spec"]["template"]["metadata"]["labels"]
+    clients, pods = (one["from"][0]["podSelector"]["matchLabels"] for one in policy["spec"]["ingress"])
+    assert clients == {"role": "proxy"}
+    assert pods.items() <= labels.items()
+    assert "app.kubernetes.io/component" not in pods
+
+
 def test_a_server_url_of_the_operator_replaces_that_of_the_chart(chart: Path) -> None:
     """A variable that is there twice has the value that the cluster chooses, and `kubectl apply` warns."""
     settings = {"server_url": "https://tidemill.example.org"}
