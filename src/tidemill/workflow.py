@@ -15,9 +15,13 @@ from tidemill.workflows.result import RunResult
 
 if TYPE_CHECKING:
     from tidemill.access.secret_source import SecretSource
+    from tidemill.api.handles import AsyncRun
     from tidemill.script import ScriptNode
 
 logger = logging.getLogger(__name__)
+
+ASKED_INTERVAL = 0.5
+"""Seconds between two looks at what a run asks."""
 
 
 class Workflow(domain.Workflow):
@@ -85,10 +89,24 @@ async def _run_on_script_node(workflow: Workflow, params: dict[str, Any], values
         for sentence in node.executor_warnings():
             logger.warning(sentence)
         run = await node.start(workflow.name, params)
-        result = await run.wait()
+        result = await _wait_unless_asked(node, run)
         for sentence in await node.wait_for_handlers(run.id):
             logger.warning(sentence)
         return result
+
+
+async def _wait_unless_asked(node: "ScriptNode", run: "AsyncRun") -> RunResult:
+    """Return the result of a run; a question without a time limit, which no one can answer here, cancels it."""
+    while True:
+        try:
+            return await run.wait(ASKED_INTERVAL)
+        except TimeoutError:
+            for wait in await node.waits(run):
+                if wait.expires_at is None:
+                    await run.cancel(
+                        f"task '{wait.task}' asks for '{wait.name}', and no one can answer a run without a store: run "
+                        "it on a node, and answer with `tidemill wait answer`"
+                    )
 
 
 def _make_script_node(workflow: Workflow, values: dict[str, Any]) -> "ScriptNode":

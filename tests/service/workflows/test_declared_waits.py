@@ -164,3 +164,13 @@ def test_a_route_of_the_answer_that_no_task_takes_is_a_definition_error() -> Non
 
     with pytest.raises(tm.DefinitionError, match="task 'approve' may return Reject, which no task takes"):
         flow.check()
+
+
+async def test_a_script_does_not_wait_for_an_answer_that_cannot_come() -> None:
+    """API: `workflow.run()` says how to answer; a question with a time limit is waited for."""
+    flow, _ = ordering()
+    result = await asyncio.to_thread(flow.run)
+    assert str(result.state) == "cancelled"
+    assert "task 'approve' asks for 'approve'" in result.reason
+    flow, _ = ordering(timeout="600ms", default=Reject(why="no answer"))
+    assert (await asyncio.to_thread(flow.run)).outputs["drop"] == "no answer"
