@@ -373,9 +373,9 @@ class Workflow:
             try:
                 one.check()
             except DefinitionError as error:
-                problems += error.problems
+                problems += [problem for problem in error.problems if problem not in problems]
         if problems:
-            raise DefinitionError(dict.fromkeys(problems), f"workflow '{self.name}'")
+            raise DefinitionError(problems, f"workflow '{self.name}'")
 
     def wired(self) -> WiredWorkflow:
         """Return the wired workflow; wiring happens once."""
