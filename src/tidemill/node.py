@@ -77,7 +77,7 @@ class Node(NodeOperations):
         )
         super().__init__(compose_node(arguments, _profile or NodeProfile(), self))
         self._restored_tenants: set[str] = set()
-        self._was_opened = False
+        self._was_opened = self._observes_output = False
 
     # -- opening and closing
 
@@ -91,8 +91,7 @@ class Node(NodeOperations):
         if self._parts.loop_watch is not None:
             self._parts.loop_watch.start()
         self._is_open = True
-        if self.settings.capture_output:
-            AUTHOR_OUTPUT.open()
+        self._observe_output()
         try:
             await self._start()
         except BaseException:
@@ -160,10 +159,19 @@ class Node(NodeOperations):
             if (ownership := self._parts.foundation.ownership) is not None:
                 ownership.close()
             await self._run_store.close()
-            if self.settings.capture_output:
-                AUTHOR_OUTPUT.close()
+            self._leave_output()
             if self.spans.is_enabled:
                 await self._send_spans()
+
+    def _observe_output(self) -> None:
+        if self.settings.capture_output:
+            self._observes_output = True
+            AUTHOR_OUTPUT.open()
+
+    def _leave_output(self) -> None:
+        if self._observes_output:
+            self._observes_output = False
+            AUTHOR_OUTPUT.close()
 
     async def _send_spans(self) -> None:
         """Send the last spans; a collector that does not answer does not delay the end for long."""

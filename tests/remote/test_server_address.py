@@ -6,11 +6,11 @@ from typing import Self
 from tidemill.cli.commands.server import _serve
 from tidemill.cli.interrupts import Interrupts
 from tidemill.cli.output import Format
-from tidemill.node import Node
 from tidemill.server.app import make_server_app
+from tidemill.server.serving import ServerNode
 
 
-class _WatchedNode(Node):
+class _WatchedNode(ServerNode):
     """Notes the address that it has when it opens."""
 
     url_at_start: str | None = None

@@ -390,7 +390,8 @@ class Packages(RuleBasedStateMachine):
             name for name in self.node.probe.graphs.task_names() if not name.startswith("checkpoints: ")
         )  # these come and go
         assert self.tasks.setdefault(shape, running) == running
-        assert self.node.probe.graphs.collector_count() == 2 + (1 + len(publisher.sources) if shape[0] else 0)
+        own = 2 if self.store is None else 3  # with a store, the forwarding has one
+        assert self.node.probe.graphs.collector_count() == own + (1 + len(publisher.sources) if shape[0] else 0)
 
     # -- the end
 

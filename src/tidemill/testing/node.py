@@ -34,7 +34,6 @@ from tidemill.storage.addresses import make_memory_store, make_store, with_absol
 from tidemill.storage.sqlite.memory import MemoryDatabase
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import NodeRow
-from tidemill.telemetry.author_output import AUTHOR_OUTPUT
 from tidemill.testing.faults.deploy_steps import abandon_deploys
 from tidemill.testing.faults.engines import Disconnector, RunFaults, crash_graphs, kill_engine
 from tidemill.testing.faults.executors import FaultyExecutor
@@ -340,8 +339,7 @@ class TestNode(Node):
         await kill_engine(self._workflows, self.settings.unload_timeout)
         fail_next(self._run_store, 0)
         await self._run_store.close()
-        if self.settings.capture_output:
-            AUTHOR_OUTPUT.close()
+        self._leave_output()
 
     async def crash(self) -> "TestNode":
         """Kill this node, and return a started successor on the same store, clock and definitions.
